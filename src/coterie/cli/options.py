@@ -131,7 +131,7 @@ def named_settings(config: str | None, assignments: Iterable[str]) -> dict[str, 
     from coterie.broker.config.properties import PropertiesError, read_properties
 
     try:
-        in_file = {} if config is None else read_properties(text_of(config))
+        in_file = {} if config is None else read_properties(text_of(config, latin_1=True))
     except PropertiesError as error:
         raise CoterieError(f"cannot read {config}: {error}") from None
     return {**in_file, **assigned(assignments, "--set")}

@@ -66,13 +66,20 @@ def say_if_still_closing(sentence: str) -> None:
 # -- files
 
 
-def text_of(name: str) -> str:
-    """Return the content of a text file; CoterieError names one that cannot be read."""
+def text_of(name: str, *, latin_1: bool = False) -> str:
+    """Return the content of a text file; CoterieError names one that cannot be read.
+
+    With `latin_1`, one that is not UTF-8 is in the encoding in which Java reads properties.
+    """
     try:
-        return Path(name).read_text(encoding="utf-8")
+        content = Path(name).read_bytes()
     except OSError as error:
         raise CoterieError(f"cannot read {name}: {error.strerror}") from None
+    try:
+        return content.decode().replace("\r\n", "\n").replace("\r", "\n")
     except UnicodeDecodeError as error:
+        if latin_1:
+            return content.decode("latin-1")
         raise CoterieError(f"cannot read {name}: it is not UTF-8 from byte {error.start} on") from None
 
 

@@ -7,13 +7,13 @@ import logging
 import signal
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from coterie.base.plain import plain
 from coterie.base.signals import stop_signals
+from coterie.cli.options import named_settings
 
 if TYPE_CHECKING:
     from coterie.broker.config.settings import BrokerSettings
@@ -66,12 +66,12 @@ def command(
 
     SIGTERM or Ctrl-C stops it. Its log goes to standard error.
     """
-    from coterie.broker.config.settings import BrokerSettings, gather
+    from coterie.broker.config.settings import BrokerSettings
 
     to_standard_error = logging.StreamHandler()
     to_standard_error.setFormatter(PlainFormatter("%(asctime)s %(levelname)s %(message)s"))
     logging.basicConfig(level=log_level.upper(), handlers=[to_standard_error])
-    given = gather(config=None if config is None else _text_of(config), assignments=assignments)
+    given = {name: text.strip() for name, text in named_settings(config, assignments).items()}
     if listen is not None:
         given["listeners"] = f"PLAINTEXT://{listen}"
     if data is not None:
@@ -97,20 +97,6 @@ def _serve(settings: BrokerSettings) -> int:
     except CannotServe as error:
         _say(str(error))
         return 1
-
-
-def _text_of(config: str) -> str:
-    """Return a properties file's text; Java reads such files as Latin-1, people write them as UTF-8."""
-    from coterie.broker.config.settings import SettingError
-
-    try:
-        content = Path(config).read_bytes()
-    except OSError as error:
-        raise SettingError(f"cannot read {config}: {error.strerror}") from None
-    try:
-        return content.decode()
-    except UnicodeDecodeError:
-        return content.decode("latin-1")
 
 
 @contextlib.contextmanager

@@ -19,7 +19,6 @@ from coterie.broker.config.settings import (
     BrokerSettings,
     SettingError,
     UnknownSetting,
-    gather,
 )
 from coterie.storage.config import LogConfig
 
@@ -257,7 +256,7 @@ def test_a_log_goes_by_its_topic_first_then_by_the_broker():
 
 
 def test_without_settings_a_log_goes_by_kafkas_defaults():
-    assert BrokerSettings.of({}).log_config({}) == LogConfig()
+    assert BrokerSettings.of({}).log_config({}) == LogConfig.of({})
 
 
 def test_tests_may_have_smaller_segments_than_users():
@@ -331,25 +330,3 @@ def test_a_setting_is_said_to_have_an_effect_just_when_somebody_goes_by_it():
     unread = {name for name in TABLED if not re.search(rf"\.{name.replace('.', '_')}\b", text)}
 
     assert unread == UNREAD
-
-
-# -- where they come from
-
-
-def test_an_assignment_overrides_the_file():
-    given = gather(
-        config="num.partitions = 3\nbroker.rack=a\n", assignments=["num.partitions=6", "x = y = z"]
-    )
-
-    assert given == {"num.partitions": "6", "broker.rack": "a", "x": "y = z"}
-
-
-@pytest.mark.parametrize("assignment", ["num.partitions", "=6", ""])
-def test_an_assignment_needs_a_name_and_a_value(assignment: str):
-    with pytest.raises(SettingError, match="is not name=value"):
-        gather(config=None, assignments=[assignment])
-
-
-def test_a_broken_file_is_refused_with_its_line():
-    with pytest.raises(SettingError, match="line 2"):
-        gather(config="a=b\nc=\\u12", assignments=[])

@@ -150,7 +150,6 @@ def test_reset_offsets_is_reset(capsys: pytest.CaptureFixture[str]):
             ["--set", "num.partitions=6", "--set", "zookeeper.connect=localhost:2181", "--set", "foo=1"],
             "zookeeper.connect is a setting of Kafka before 4.0; leave it out",
         ),
-        (["--set", "num.partitions"], "'num.partitions' is not name=value, as in num.partitions=3"),
         (
             ["--listen", "PLAINTEXT://a:1"],
             "listeners: PLAINTEXT://a:1 is not HOST:PORT: leave out PLAINTEXT://",

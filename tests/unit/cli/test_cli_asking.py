@@ -10,7 +10,7 @@ import pytest
 from coterie.base.codes import Code
 from coterie.base.errors import CoterieError, RefusedBy
 from coterie.cli import main
-from coterie.cli.options import AskCluster, in_typed_names
+from coterie.cli.options import AskCluster, in_typed_names, named_settings
 from coterie.client.admin.groups import NoSuchGroup
 
 COMMANDS = [
@@ -114,6 +114,41 @@ def test_advice_has_kafkas_names_and_what_a_topic_is_called_stays() -> None:
     error = RefusedBy(Code.INVALID_GROUP_ID, "topic group_id")
 
     assert in_typed_names(error, ()) == "INVALID_GROUP_ID: topic group_id; set a group.id that is not empty"
+
+
+def test_a_setting_of_the_command_line_overrides_that_of_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("num.partitions = 3\nbroker.rack=a\n")
+
+    given = named_settings(str(file), ["num.partitions=6", "x = y = z"])
+
+    assert given == {"num.partitions": "6", "broker.rack": "a", "x": " y = z"}
+
+
+@pytest.mark.parametrize("word", ["num.partitions", "=6", ""])
+@pytest.mark.parametrize("command", [["serve"], ["groups", "list"]], ids=" ".join)
+def test_a_setting_needs_a_name_and_a_value(
+    capsys: pytest.CaptureFixture[str], command: list[str], word: str
+) -> None:
+    code, _, complained = ended(capsys, *command, "--set", word)
+
+    assert code == 2
+    assert complained.endswith(f"Error: --set {word}: write NAME=VALUE\n")
+
+
+def test_a_file_is_utf_8_or_else_what_java_reads(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    for encoding in ("utf-8", "latin-1"):
+        file.write_bytes("client.id=Jürgen\r\n".encode(encoding))
+        assert named_settings(str(file), ()) == {"client.id": "Jürgen"}
+
+
+def test_a_broken_file_is_refused_with_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("a=b\nc=\\u12")
+
+    with pytest.raises(CoterieError, match=r"cannot read .*: line 2"):
+        named_settings(str(file), ())
 
 
 def test_a_file_that_is_not_there_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:

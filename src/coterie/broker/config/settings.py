@@ -1,11 +1,11 @@
 """A broker's settings: Kafka's names and defaults, read, checked, and kept as plain values.
 
-A file and the command line are gathered here too; what a setting does is the matter of those who read it.
+What a setting does is the matter of those who read it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -252,26 +252,6 @@ UNREAD = frozenset(
 """Settings that are read and checked, and have no effect yet. A test fails when one has."""
 OF_TOPICS = frozenset(synonym for name in EFFECTIVE for synonym, _ in SYNONYMS.get(name, ()))
 WITH_EFFECT = (frozenset(TABLED) | frozenset(SPECIAL) | OF_TOPICS) - UNREAD
-
-
-def gather(*, config: str | None, assignments: Sequence[str]) -> dict[str, str]:
-    """Return the settings of a properties file's text, overridden by `name=value` assignments."""
-    given = {} if config is None else _read_file(config)
-    for assignment in assignments:
-        name, equals, text = assignment.partition("=")
-        if not equals or not name.strip():
-            raise SettingError(f"{assignment!r} is not name=value, as in num.partitions=3")
-        given[name.strip()] = text.strip()
-    return given
-
-
-def _read_file(text: str) -> dict[str, str]:
-    from coterie.broker.config.properties import PropertiesError, read_properties
-
-    try:
-        return read_properties(text)
-    except PropertiesError as error:
-        raise SettingError(str(error)) from None
 
 
 def _read(name: str, given: Mapping[str, str]) -> Value:
