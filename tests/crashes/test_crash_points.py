@@ -48,7 +48,7 @@ ONCE_FAILED = (
     ),
 )
 PLACE = TopicPartition("orders", 0)
-SMALL_SEGMENTS = LogConfig(segment_bytes=300, flush_messages=1)
+SMALL_SEGMENTS = LogConfig.of({"segment.bytes": 300, "flush.messages": 1})
 FIRST_START_EFFECTS = 8
 KILLS_LEAST, EFFECTS_LEAST = 800, 50_000  # of a stride, or it is no proof
 
@@ -97,7 +97,7 @@ def test_a_clean_stop_leaves_a_new_list_of_aborted_transactions_though_its_snaps
     """What seed 53026 was: one in tens of thousands draws the stop and the refusal that it takes."""
     disk = Choosy(seed)
     store = Store(disk, "data", now_ms=NOW_MS, new_uuid=lambda: UUID(int=seed))
-    log = store.create_log(*PLACE, UUID(int=7), LogConfig())
+    log = store.create_log(*PLACE, UUID(int=7), LogConfig.of({}))
     log.append(idempotent(0, transactional=True), now_ms=NOW_MS)
     log.flush()
     log.append(a_marker(commit=False), now_ms=NOW_MS, origin="coordinator")

@@ -125,7 +125,7 @@ def test_a_damaged_log_opens_as_a_prefix_with_all_that_lies_before_the_damage(
     codec: str,
     closed: bool,
 ):
-    config = LogConfig(segment_bytes=segment_bytes, index_interval_bytes=interval)
+    config = LogConfig.of({"segment.bytes": segment_bytes, "index.interval.bytes": interval})
     disk = MemoryDisk()
     store, log = opened(disk, config)
     written = write(log, script, codec)
@@ -190,7 +190,7 @@ def _check_that_it_goes_on(
 def test_a_loss_of_power_keeps_what_was_flushed(
     script: list[list[tuple[bytes, int]]], seed: int, flush_at: int, segment_bytes: int
 ):
-    config = LogConfig(segment_bytes=segment_bytes, index_interval_bytes=60)
+    config = LogConfig.of({"segment.bytes": segment_bytes, "index.interval.bytes": 60})
     disk = MemoryDisk(seed=seed)
     store, log = opened(disk, config)
     written = write(log, script[:flush_at], "none")

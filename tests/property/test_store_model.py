@@ -31,12 +31,14 @@ class LogAgainstAList(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.config = LogConfig(
-            segment_bytes=300,
-            index_interval_bytes=80,
-            cleanup_policy=frozenset({"compact"}),
-            delete_retention_ms=1 << 40,
-            file_delete_delay_ms=0,
+        self.config = LogConfig.of(
+            {
+                "segment.bytes": 300,
+                "index.interval.bytes": 80,
+                "cleanup.policy": "compact",
+                "delete.retention.ms": 1 << 40,
+                "file.delete.delay.ms": 0,
+            }
         )
         self.disk = MemoryDisk()
         self.now_ms = NOW

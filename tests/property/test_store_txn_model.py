@@ -87,13 +87,15 @@ class TransactionsAgainstAModel(RuleBasedStateMachine):
     def begin(self, compacted: bool, seed: int) -> None:
         self.compacted = compacted
         policy = "compact" if compacted else "delete"
-        self.config = LogConfig(
-            segment_bytes=320,
-            index_interval_bytes=80,
-            cleanup_policy=frozenset({policy}),
-            delete_retention_ms=50,
-            file_delete_delay_ms=0,
-            retention_ms=-1,
+        self.config = LogConfig.of(
+            {
+                "segment.bytes": 320,
+                "index.interval.bytes": 80,
+                "cleanup.policy": policy,
+                "delete.retention.ms": 50,
+                "file.delete.delay.ms": 0,
+                "retention.ms": -1,
+            }
         )
         self.disk = MemoryDisk(seed=seed)
         self.now_ms = NOW

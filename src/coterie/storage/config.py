@@ -11,7 +11,6 @@ from coterie.base.settings import Setting, WrongValue, did_you_mean, read
 from coterie.base.settings.topic import TOPIC
 
 FOREVER = 2**63 - 1
-DAY_MS = 24 * 3_600_000
 
 
 class BadSetting(CoterieError):
@@ -22,26 +21,26 @@ class BadSetting(CoterieError):
 class LogConfig:
     """How one topic's logs roll, keep, compact, flush and check what they are given."""
 
-    segment_bytes: int = 1 << 30
-    segment_ms: int = 7 * DAY_MS
-    segment_index_bytes: int = 10 << 20
-    index_interval_bytes: int = 4096
-    retention_ms: int = 7 * DAY_MS
-    retention_bytes: int = -1
-    cleanup_policy: frozenset[str] = frozenset({"delete"})
-    delete_retention_ms: int = DAY_MS
-    min_compaction_lag_ms: int = 0
-    max_compaction_lag_ms: int = FOREVER
-    min_cleanable_dirty_ratio: float = 0.5
-    max_message_bytes: int = 1_048_588
-    message_timestamp_type: str = "CreateTime"
-    message_timestamp_before_max_ms: int = FOREVER
-    message_timestamp_after_max_ms: int = 3_600_000
-    compression_type: str = "producer"
-    flush_messages: int = FOREVER
-    flush_ms: int = FOREVER
-    file_delete_delay_ms: int = 60_000
-    producer_id_expiration_ms: int = DAY_MS
+    segment_bytes: int
+    segment_ms: int
+    segment_index_bytes: int
+    index_interval_bytes: int
+    retention_ms: int
+    retention_bytes: int
+    cleanup_policy: frozenset[str]
+    delete_retention_ms: int
+    min_compaction_lag_ms: int
+    max_compaction_lag_ms: int
+    min_cleanable_dirty_ratio: float
+    max_message_bytes: int
+    message_timestamp_type: str
+    message_timestamp_before_max_ms: int
+    message_timestamp_after_max_ms: int
+    compression_type: str
+    flush_messages: int
+    flush_ms: int
+    file_delete_delay_ms: int
+    producer_id_expiration_ms: int
     settled_by_walk: bool = field(init=False, repr=False, compare=False)
     """Whether a producer's records are welcome that are whole and not too far ahead of the clock."""
     plain_as_it_comes: bool = field(init=False, repr=False, compare=False)
@@ -78,14 +77,15 @@ class LogConfig:
 
     @classmethod
     def of(cls, settings: Mapping[str, object], base: LogConfig | None = None) -> LogConfig:
-        """Return the config that `settings`, by Kafka's names, make of `base` (Kafka's defaults).
+        """Return the config that `settings`, by Kafka's names, make of `base` or of Kafka's defaults.
 
         Names that Kafka knows and that have no effect here are passed over; others raise `BadSetting`, and so
         does a text that is no number or no word of its setting. The range of a number is not looked at here:
         whoever takes settings from users looks at Kafka's own ranges first, and those alone.
         """
         values: dict[str, Any] = {}
-        for name, given in settings.items():
+        defaults = {one.name: one.default for one in SETTINGS.values()} if base is None else {}
+        for name, given in {**defaults, **settings}.items():
             if name in NO_EFFECT:
                 continue
             if name not in SETTINGS:
@@ -95,7 +95,7 @@ class LogConfig:
             except WrongValue as wrong:
                 raise BadSetting(str(wrong)) from None
             values[name.replace(".", "_")] = frozenset(value) if isinstance(value, list) else value
-        return replace(base or cls(), **values)
+        return cls(**values) if base is None else replace(base, **values)
 
 
 EFFECTIVE: Final = frozenset(each.name.replace("_", ".") for each in fields(LogConfig) if each.init)
@@ -108,6 +108,6 @@ def _of_any_number(setting: Setting) -> Setting:
 
 
 SETTINGS: Final = {name: _of_any_number(TOPIC[name]) for name in TOPIC if name in EFFECTIVE} | {
-    "producer.id.expiration.ms": Setting("producer.id.expiration.ms", "int")
+    "producer.id.expiration.ms": Setting("producer.id.expiration.ms", "int", default="86400000")
 }
 assert SETTINGS.keys() == EFFECTIVE

@@ -220,7 +220,7 @@ class Store:
             self.disk,
             self._directory(name),
             name,
-            config or LogConfig(),
+            config or LogConfig.of({}),
             self.checkpoints,
             clean=clean,
             gapless=not compacted,

@@ -38,7 +38,7 @@ OF_BROKERS = {
     "max.message.bytes": ("message.max.bytes", "3000000"),
 }
 CHANGES = (("retention.ms", "-1"), ("retention.ms", str(3000 * DAY_MS)), ("segment.bytes", "1048576"))
-SMALL = LogConfig(segment_bytes=300, retention_ms=-1, cleanup_policy=frozenset({"compact"}))
+SMALL = LogConfig.of({"segment.bytes": 300, "retention.ms": -1, "cleanup.policy": "compact"})
 
 
 def encoded(kind: int, schema: records.Declared, **fields: Any) -> bytes:

@@ -51,7 +51,7 @@ def make_dirty(rig: Rig, name: str) -> None:
     rig.node.create_topic(name, partitions=1, configs={"cleanup.policy": "compact"})
     log = rig.node.log_of(name, 0)
     assert log is not None
-    log.configure(LogConfig(segment_bytes=200, cleanup_policy=frozenset({"compact"})))
+    log.configure(LogConfig.of({"segment.bytes": 200, "cleanup.policy": "compact"}))
     for _ in range(6):
         rig.node.append(name, 0, build_batch([Record(0, NOW_MS, b"k", bytes(80))]), now_ms=NOW_MS)
 

@@ -138,7 +138,7 @@ def test_a_stored_producer_id_that_leaves_none_to_give_out_is_told_of_and_passed
 def test_producer_ids_of_a_directory_taken_over_are_not_given_out_again():
     disk = MemoryDisk()
     store = MemoryStore.open(now_ms=NOW_MS, disk=disk)
-    log = store.create_log("t", 0, Rig().node.new_uuid(), LogConfig())
+    log = store.create_log("t", 0, Rig().node.new_uuid(), LogConfig.of({}))
     for producer_id in (41, 2**63 - 1):
         log.append(a_batch(producer_id=producer_id, producer_epoch=0, base_sequence=0), now_ms=NOW_MS)
 

@@ -249,7 +249,7 @@ def test_a_topic_whose_logs_are_found_is_adopted_with_its_id():
     store = a_store(disk)
     topic_id = new_id()
     for partition in (0, 2):
-        store.create_log("flights", partition, topic_id, LogConfig())
+        store.create_log("flights", partition, topic_id, LogConfig.of({}))
 
     topics = Topics.open(SETTINGS, store)
 
@@ -261,7 +261,7 @@ def test_a_topic_whose_logs_are_found_is_adopted_with_its_id():
 
 def test_an_adopted_offsets_topic_is_compacted():
     store = a_store()
-    store.create_log("__consumer_offsets", 0, new_id(), LogConfig())
+    store.create_log("__consumer_offsets", 0, new_id(), LogConfig.of({}))
 
     topic = Topics.open(SETTINGS, store).get("__consumer_offsets")
 
@@ -272,7 +272,7 @@ def test_an_adopted_offsets_topic_is_compacted():
 def test_a_topic_has_at_least_the_partitions_that_are_found():
     store = a_store()
     topic = create(Topics.open(SETTINGS, store), "flights", partitions=1)
-    store.create_log("flights", 1, topic.topic_id, LogConfig())
+    store.create_log("flights", 1, topic.topic_id, LogConfig.of({}))
 
     grown = topics_of(store.crash()).get("flights")
 
@@ -285,7 +285,7 @@ def test_a_crash_amid_a_deletion_does_not_bring_the_topic_back():
     topics = Topics.open(SETTINGS, store)
     topic = create(topics, "flights", partitions=2)
     for partition in range(2):
-        store.create_log("flights", partition, topic.topic_id, LogConfig())
+        store.create_log("flights", partition, topic.topic_id, LogConfig.of({}))
     delete(topics, "flights")
 
     again = a_store(store.crash())
@@ -299,7 +299,7 @@ def test_a_deleted_topic_does_not_come_back_though_its_logs_have_lost_its_id():
     topics = Topics.open(SETTINGS, store)
     topic = create(topics, "flights", partitions=2)
     for partition in range(2):
-        store.create_log("flights", partition, topic.topic_id, LogConfig())
+        store.create_log("flights", partition, topic.topic_id, LogConfig.of({}))
     delete(topics, "flights")
     for partition in range(2):  # as a loss of power may leave what was never flushed
         store.disk.save(f"{store.path}/flights-{partition}/partition.metadata", bytes(43))
@@ -313,7 +313,7 @@ def test_a_deleted_topic_does_not_come_back_though_its_logs_have_lost_its_id():
     aside = [name for name in store.disk.directories(store.path) if name.endswith("-stray")]
     assert sorted(name[:9] for name in aside) == ["flights-0", "flights-1"], "whose they are nobody can say"
     newer = create(topics, "flights", partitions=1)
-    store.create_log("flights", 0, newer.topic_id, LogConfig())
+    store.create_log("flights", 0, newer.topic_id, LogConfig.of({}))
     assert Topics.open(SETTINGS, a_store(store.crash())).all() == [newer]
 
 
@@ -321,7 +321,7 @@ def test_deletions_that_an_earlier_version_wrote_down_without_names_still_count(
     store = a_store()
     topics = Topics.open(SETTINGS, store)
     topic = create(topics, "flights", partitions=1)
-    store.create_log("flights", 0, topic.topic_id, LogConfig())
+    store.create_log("flights", 0, topic.topic_id, LogConfig.of({}))
     delete(topics, "flights")
     where = f"{store.path}/{FILE_NAME}"
     document = json.loads(store.disk.load(where))
@@ -336,7 +336,7 @@ def test_deletions_that_an_earlier_version_wrote_down_without_names_still_count(
 
 def test_logs_of_an_earlier_topic_of_the_same_name_are_deleted():
     store = a_store()
-    store.create_log("flights", 0, UUID(int=7), LogConfig())
+    store.create_log("flights", 0, UUID(int=7), LogConfig.of({}))
     topics = Topics.open(SETTINGS, store)
     delete(topics, "flights")
     newer = create(topics, "flights", partitions=1)

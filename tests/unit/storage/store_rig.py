@@ -120,7 +120,7 @@ class Rig:
         self.kind = kind
         self.path = path
         self.memory = MemoryDisk(seed=1)
-        self.config = LogConfig()
+        self.config = LogConfig.of({})
         self.store = self._open(NOW)
 
     def _open(self, now_ms: int) -> Store:

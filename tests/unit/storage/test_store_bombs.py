@@ -33,7 +33,7 @@ from coterie.wire.varints import varlong
 
 NOW = 1_700_000_000_000
 HOUR = 3_600_000
-ANY, COMPACTED = LogConfig(), LogConfig(cleanup_policy=frozenset({"compact"}))
+ANY, COMPACTED = LogConfig.of({}), LogConfig.of({"cleanup.policy": "compact"})
 
 
 def lying(max_timestamp: int, *, at: int = NOW, count: int = 1, codec: str = "none") -> bytes:
@@ -82,7 +82,7 @@ def test_a_base_time_that_hides_how_young_the_records_are_is_seen_through():
 
 def test_a_time_beyond_all_that_can_be_written_is_refused():
     body = bytes((14, 0, 2, 0, 2, 97, 1, 0))  # 1 ms after the base
-    endless = LogConfig(message_timestamp_after_max_ms=2**63 - 1)
+    endless = LogConfig.of({"message.timestamp.after.max.ms": 2**63 - 1})
     batch = head_for(body, count=1, base_timestamp=2**63 - 1, max_timestamp=2**63 - 1) + body
 
     refused = prepare(batch, endless, NOW)
@@ -138,7 +138,7 @@ def test_of_many_records_at_fault_some_are_told():
             NOW,
             False,
         ),
-        (bomb(10), LogConfig(compression_type="gzip"), NOW, False),
+        (bomb(10), LogConfig.of({"compression.type": "gzip"}), NOW, False),
     ],
     ids=["few", "many", "large", "lying", "packed-compacted", "small-compacted", "many-compacted", "anew"],
 )

@@ -2,6 +2,7 @@
 
 import pytest
 
+from coterie.broker.config.settings import KNOWN
 from coterie.storage.config import (
     BadSetting,
     LogConfig,
@@ -9,13 +10,20 @@ from coterie.storage.config import (
 
 
 def test_the_defaults_are_kafka_s():
-    config = LogConfig()
+    config = LogConfig.of({})
 
     assert (config.segment_bytes, config.segment_ms) == (1_073_741_824, 604_800_000)
     assert (config.retention_ms, config.retention_bytes) == (604_800_000, -1)
     assert (config.max_message_bytes, config.index_interval_bytes) == (1_048_588, 4096)
     assert config.message_timestamp_after_max_ms == 3_600_000
     assert (config.deleted, config.compacted, config.append_time) == (True, False, False)
+
+
+def test_the_default_of_what_only_a_broker_can_set_is_the_broker_s():
+    default = KNOWN["producer.id.expiration.ms"].default
+
+    assert default is not None
+    assert LogConfig.of({}).producer_id_expiration_ms == int(default)
 
 
 def test_settings_are_read_by_kafka_s_names():

@@ -102,7 +102,7 @@ def test_a_damaged_meta_properties_is_told_of_and_lets_go_of_the_lock(tmp_path: 
 
 def test_the_layout_is_kafka_s(tmp_path: Path):
     store = FileStore.open(tmp_path, now_ms=NOW, durable=False)
-    log = store.create_log(*ORDERS, TOPIC_ID, LogConfig())
+    log = store.create_log(*ORDERS, TOPIC_ID, LogConfig.of({}))
     log.append(a_batch("a"), now_ms=NOW)
     store.close()
 
@@ -224,7 +224,7 @@ def test_snapshots_do_not_pile_up(tmp_path: Path):
 
 def test_a_topic_name_of_the_longest_kind_can_be_deleted(tmp_path: Path):
     store = FileStore.open(tmp_path, now_ms=NOW)
-    store.create_log("t" * 249, 0, TOPIC_ID, LogConfig())
+    store.create_log("t" * 249, 0, TOPIC_ID, LogConfig.of({}))
 
     store.delete_log("t" * 249, 0, now_ms=NOW)
 
@@ -248,7 +248,7 @@ def test_messages_of_an_old_format_are_not_taken_for_damage(tmp_path: Path):
 
 def test_nothing_is_written_to_a_log_that_is_closed(tmp_path: Path):
     store = FileStore.open(tmp_path, now_ms=NOW, durable=False)
-    log = store.create_log(*ORDERS, TOPIC_ID, LogConfig())
+    log = store.create_log(*ORDERS, TOPIC_ID, LogConfig.of({}))
     store.close()
 
     with pytest.raises(AppendRefused):

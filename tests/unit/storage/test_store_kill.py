@@ -19,7 +19,7 @@ from coterie.storage.config import LogConfig
 from coterie.wire.records.batches import Record, build_batch
 
 store = FileStore.open(sys.argv[1], now_ms=0)
-config = LogConfig(segment_bytes=300_000, index_interval_bytes=1000)
+config = LogConfig.of({"segment.bytes": 300_000, "index.interval.bytes": 1000})
 log = store.logs.get(("orders", 0)) or store.create_log("orders", 0, UUID(int=1), config)
 log.configure(config)
 while True:

@@ -28,7 +28,7 @@ from coterie.wire.records.compression import (
 )
 
 GOOD = a_batch("a", "b", key="k")
-ANY = LogConfig()
+ANY = LogConfig.of({})
 
 
 def client_batch(records: bytes, config: LogConfig, now_ms: int) -> Prepared:
