@@ -1,8 +1,4 @@
-"""One batch's records as tuples, found by a kernel that numba compiles: half of the time that Python takes.
-
-Needs numba and numpy, not pyarrow. What does not fit, bad bytes above all, is left to whoever asks: the
-answer is None.
-"""
+"""One batch's records as tuples, out of the columns that the compiled kernel reads."""
 
 from __future__ import annotations
 
@@ -11,70 +7,18 @@ from itertools import repeat
 from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
+import pyarrow as pa
 
-from coterie.arrow.kernel import compiled, varint
-from coterie.arrow.memory import get8, get64, put64
-from coterie.arrow.plan import LEAST_RECORD
+from coterie.arrow.compiled import columns_of
+from coterie.arrow.plan import LEAST_RECORD, Chunk, Segment
+from coterie.arrow.types import MOST_MS
 from coterie.base.errors import Corrupt
-from coterie.wire.records.batches import BatchHeader, read_headers
+from coterie.wire.records.batches import BatchHeader
 
 T = TypeVar("T", bound=tuple[Any, ...])
-Tags = tuple[tuple[str, bytes | None], ...]
+Headers = tuple[tuple[str, bytes | None], ...]
 
-# What the kernel notes of each record; places count from the begin of the data, a null begins at -1.
-OFFSET, TIME, KEY, KEY_END, VALUE, VALUE_END, END = range(7)
-FIELDS = 7
-# Sums below this fit 64 bits.
-MOST = 1 << 62
-
-
-@compiled
-def blob(at, end, data, row, rows, field, table):  # type: ignore[no-untyped-def]
-    """Note where length-prefixed bytes lie; return where they end, or 0."""
-    size, at = varint(at, end)
-    if at == 0 or size > end - at:
-        return np.int64(0)
-    put64(table, field * rows + row, at - data if size >= 0 else np.int64(-1))
-    at += max(size, 0)
-    put64(table, (field + 1) * rows + row, at - data)
-    return at
-
-
-@compiled
-def record(at, end, data, row, rows, table):  # type: ignore[no-untyped-def]
-    """Note where the parts of a record lie; return False on bad bytes. Headers are not looked into."""
-    time, at = varint(at + 1, end)
-    if at == 0:
-        return False
-    offset, at = varint(at, end)
-    if at == 0:
-        return False
-    put64(table, TIME * rows + row, time)
-    put64(table, OFFSET * rows + row, offset)
-    at = blob(at, end, data, row, rows, KEY, table)
-    if at == 0:
-        return False
-    at = blob(at, end, data, row, rows, VALUE, table)
-    if at == 0 or at >= end:
-        return False
-    put64(table, END * rows + row, end - data)
-    return get8(at, 0) != 0 or at + 1 == end
-
-
-@compiled
-def index(data, start, end, rows, table):  # type: ignore[no-untyped-def]
-    """Fill the table, field by field, with so many records; return how many have headers, -1 on bad bytes."""
-    at, end, tagged = data + start, data + end, 0
-    for row in range(rows):
-        length, body = varint(at, end)
-        if body == 0 or length < 1 or length > end - body:
-            return -1
-        at = body + length
-        if not record(body, at, data, row, rows, table):
-            return -1
-        if get8(data + get64(table, VALUE_END * rows + row), 0):
-            tagged += 1
-    return tagged if at == end else -1
+US_PER_MS = 1000
 
 
 class ColumnRows(Generic[T]):
@@ -82,88 +26,76 @@ class ColumnRows(Generic[T]):
 
     slow_records = 0
 
-    def __init__(
-        self, kind: type[T], data: bytes, table: np.ndarray, fixed: tuple[repeat[Any], ...], tagged: bool
-    ) -> None:
-        self.left = self._count = table.shape[1]
-        self._kind, self._data, self._table = kind, data, table
-        self._topic, self._partition, self._stamped = fixed
-        self._tagged = tagged
+    def __init__(self, columns: dict[str, pa.Array], kind: type[T], place: tuple[str, int]) -> None:
+        self.left = self._count = len(columns["offset"])
+        self._columns, self._kind, self._place = columns, kind, place
 
     @classmethod
     def of(
         cls, data: bytes, start: int, end: int, header: BatchHeader, kind: type[T], place: tuple[str, int]
     ) -> Self | None:
-        """Return the records of a batch that lie between these places, None if they do not fit.
+        """Return the records of a batch between these places, None for the plain reader to read.
 
-        A tuple is made of topic, partition, offset, timestamp (ms) and its type, key, value and headers.
+        That one says what is wrong with bad bytes, and reads what no column holds: timestamps beyond Spark's,
+        headers' names that are no UTF-8. A tuple is made of topic, partition, offset, timestamp (ms) and its
+        type, key, value and headers.
         """
-        if not 0 < header.count <= (end - start) // LEAST_RECORD:
+        if not 0 < header.count <= (end - start) // LEAST_RECORD or abs(header.base_timestamp) >= MOST_MS:
             return None
-        table = np.empty((FIELDS, header.count), np.int64)
-        source = np.frombuffer(data, np.uint8)
-        tagged = index(source.ctypes.data, start, end, header.count, table.ctypes.data)
-        if tagged < 0 or not summed(table, header):
+        columns = columns_between(data, start, end, header)
+        if columns is None or len(columns["offset"]) != header.count:
             return None
-        fixed = repeat(place[0]), repeat(place[1]), repeat(int(header.append_time))
-        return cls(kind, data, table, fixed, tagged > 0)
+        return cls(columns, kind, place)
 
     def take(self, most: int) -> list[T]:
-        """Return the next records, so many at most, or raise Corrupt and stay before them."""
+        """Return the next records, so many at most."""
         first = self._count - self.left
-        offsets, times, keys, key_ends, values, value_ends, ends = self._table[
-            :, first : first + most
-        ].tolist()
-        columns = zip(
-            self._topic,
-            self._partition,
-            offsets,
-            times,
-            self._stamped,
-            cut(self._data, keys, key_ends),
-            cut(self._data, values, value_ends),
-            tags(self._data, value_ends, ends) if self._tagged else repeat(()),
+        columns = {name: column.slice(first, most) for name, column in self._columns.items()}
+        topic, partition = self._place
+        rows = zip(
+            repeat(topic),
+            repeat(partition),
+            columns["offset"].to_pylist(),
+            columns["timestamp"].to_pylist(),
+            columns["timestampType"].to_pylist(),
+            columns["key"].to_pylist(),
+            columns["value"].to_pylist(),
+            headers_of(columns["headers"]),
             strict=False,  # what is the same for all has no end
         )
-        rows: list[T] = [*map(tuple.__new__, repeat(self._kind), columns)]
-        self.left -= len(rows)
-        return rows
+        taken: list[T] = [*map(tuple.__new__, repeat(self._kind), rows)]
+        self.left -= len(taken)
+        return taken
 
 
-def summed(table: np.ndarray, header: BatchHeader) -> bool:
-    """Make offsets and timestamps out of what was read; return False where they do not fit."""
-    deltas = table[:KEY]
-    bases = header.base_offset, header.base_timestamp
-    if deltas.min() <= -MOST or max(deltas.max(), *map(abs, bases)) >= MOST:
-        return False
-    if deltas[OFFSET].max() > header.last_offset_delta:
-        return False
-    table[OFFSET] += header.base_offset
-    if header.append_time:
-        table[TIME] = header.max_timestamp
-    else:
-        table[TIME] += header.base_timestamp
-    return True
-
-
-def cut(data: bytes, starts: list[int], ends: list[int]) -> Iterable[bytes | None]:
-    """Return the bytes between these places; a null begins at -1."""
-    if min(starts) >= 0:
-        return [data[start:end] for start, end in zip(starts, ends, strict=True)]
-    if max(starts) < 0:
-        return repeat(None)
-    return [None if start < 0 else data[start:end] for start, end in zip(starts, ends, strict=True)]
-
-
-def tags(data: bytes, starts: list[int], ends: list[int]) -> list[Tags]:
-    """Return the headers of records that end at these places, or raise Corrupt."""
-    found: list[Tags] = []
+def columns_between(data: bytes, start: int, end: int, header: BatchHeader) -> dict[str, pa.Array] | None:
+    """Return the columns of a batch's records, timestamps in ms; None where these cannot hold them."""
+    segment = Segment(
+        at=start,
+        end=end,
+        rows=header.count,
+        base_offset=header.base_offset,
+        last_offset_delta=header.last_offset_delta,
+        base_timestamp=header.base_timestamp,
+        max_timestamp=header.max_timestamp,
+        append_time=int(header.append_time),
+    )
+    chunk = Chunk(data, np.array([segment], np.int64))
     try:
-        for start, end in zip(starts, ends, strict=True):
-            some, at = read_headers(data, start, end) if data[start] else ((), end)
-            if at != end:
-                raise Corrupt("record", at=at, expected=f"its end at {end}")
-            found.append(some)
-    except IndexError as failure:
-        raise Corrupt("record headers", expected="whole ones") from failure
-    return found
+        columns = columns_of(chunk, first=header.base_offset, until=header.last_offset + 1, headers=True)
+        columns["headers"].validate(full=True)
+    except (Corrupt, OverflowError, pa.ArrowInvalid):
+        return None
+    stamps = columns["timestamp"].to_numpy().view(np.int64) // US_PER_MS
+    if len(stamps) and max(-stamps.min(), stamps.max()) >= MOST_MS:  # as the kernel writes all beyond
+        return None
+    return {**columns, "timestamp": pa.array(stamps)}
+
+
+def headers_of(column: pa.Array) -> Iterable[Headers]:
+    """Return the headers of records, `()` for those without any."""
+    if column.null_count == len(column):
+        return repeat(())
+    return [
+        tuple((header["key"], header["value"]) for header in headers or ()) for headers in column.to_pylist()
+    ]

@@ -98,9 +98,14 @@ def read(batch):
 
 @pytest.fixture(scope="module")
 def compiled():
-    """The compiled reader, where it is installed."""
+    """The compiled reader, where it is installed, for batches of any size."""
     pytest.importorskip("numba")
-    return compiled_rows()
+    from coterie.arrow.rows import ColumnRows
+
+    def decode(payload, header, *place):
+        return ColumnRows.of(*payload, header, ConsumerRecord, place) or PlainRows(payload, header, *place)
+
+    return decode
 
 
 @given(batches())
@@ -126,6 +131,32 @@ def test_records_that_are_alike_are_read_in_columns_and_are_the_same(compiled, b
             tuple(record) for record in records_of(batch)
         ]
         assert all(one.timestamp_type == header.append_time for one in taken)
+
+
+@pytest.mark.parametrize(
+    ("count", "value", "by"),
+    [(300, b"-", "ColumnRows"), (100, b"-", "PlainRows"), (300, b"", "PlainRows")],
+    ids=["many that differ in size", "few", "many of one size"],
+)
+def test_the_compiled_reader_takes_what_it_is_faster_at(count, value, by):
+    pytest.importorskip("numba")
+    batch = build_batch([Record(n, n, b"key", b"-" * 50 + value * n) for n in range(count)])
+    header = read_header(batch)
+
+    rows = compiled_rows()(payload_of(batch, 0, header, check=True), header, "t", 0)
+
+    assert type(rows).__name__ == by
+    assert [record.value for record in rows.take(500)] == [record.value for record in records_of(batch)]
+
+
+def test_names_of_headers_that_are_no_text_are_read_all_the_same(compiled):
+    records = [Record(n, 0, None, b"v" * n, (("name", b"tag"), ("other", None))) for n in range(3)]
+    batch = build_batch(records).replace(b"name", b"n\xffme")
+    header = read_header(batch)
+
+    rows = all_rows(alone(batch[HEADER_SIZE:]), header, "t", 0, decode=compiled)
+
+    assert [row.headers for row in rows] == [(("n\ufffdme", b"tag"), ("other", None))] * 3
 
 
 def test_only_records_that_are_not_alike_are_tedious():

@@ -157,7 +157,9 @@ class Fetcher:
         """Load the compiled reader now, or raise MissingLibrary."""
         found = await asyncio.to_thread(compiled_rows)
         if found is None:
-            raise MissingLibrary("the decoder 'compiled' needs numba; pip install 'coterie[spark]'")
+            raise MissingLibrary(
+                "the decoder 'compiled' needs pyarrow and numba; pip install 'coterie[spark]'"
+            )
         self.decode = found
 
     async def _load(self) -> None:

@@ -35,6 +35,7 @@ else:
 CREATED, APPENDED = 0, 1
 # Where records are not uniform, so many are read before it is tried again.
 STRETCH = 100
+COMPILED_FROM = 250  # records of a batch: the columns of fewer cost more than they save (decision 15)
 
 
 class ConsumerRecord(NamedTuple, Generic[K, V]):
@@ -116,9 +117,10 @@ Decode = Callable[[Payload, BatchHeader, str, int], Rows]
 
 
 def compiled_rows() -> Decode | None:
-    """Return the compiled reader, ready to run, None where numba is not installed.
+    """Return the compiled reader, ready to run, None where the extra `spark` is not installed.
 
-    Loading it takes half a second of a processor: longer than it saves those who read little.
+    Loading it takes half a second of a processor: longer than it saves those who read little. Records of one
+    size, and batches of few records, are read by the plain reader, which is faster there.
     """
     try:
         from coterie.arrow.rows import ColumnRows
@@ -129,7 +131,7 @@ def compiled_rows() -> Decode | None:
 
     def decode(payload: Payload, header: BatchHeader, topic: str, partition: int) -> Rows:
         found = None
-        if not begins_uniform(*payload, header.count):
+        if header.count >= COMPILED_FROM and not begins_uniform(*payload, header.count):
             found = ColumnRows.of(*payload, header, ConsumerRecord, (topic, partition))
         return found or PlainRows(payload, header, topic, partition)
 
