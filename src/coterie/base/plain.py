@@ -1,4 +1,5 @@
-"""Texts for people: names that do nothing but to be read, since they come from anybody, and moments. Pure."""
+"""Texts for people: names that do nothing but to be read, since they come from anybody; counts and
+moments. Pure."""
 
 from __future__ import annotations
 
@@ -25,6 +26,11 @@ def _escaped(one: str) -> str:
     """Return a character as JSON writes it: beyond the first 65,536 as two surrogates."""
     units = one.encode("utf-16-be", "surrogatepass")
     return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number and its noun, in the plural unless it is one."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def moment(at_ms: int) -> datetime | None:

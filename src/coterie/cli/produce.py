@@ -15,9 +15,10 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from coterie.base.errors import CoterieError
+from coterie.base.plain import counted
 from coterie.cli.options import Settings, broker_options, output_option, topic_argument
 from coterie.cli.output import run_until_stopped, say, say_if_still_closing, say_json
-from coterie.cli.tables import counted, spans
+from coterie.cli.tables import spans
 
 if TYPE_CHECKING:
     from coterie.client.producer.delivery import Delivery

@@ -1,4 +1,4 @@
-"""Tables in plain text, and counts and partitions as people read them. Columns are as wide as what stands in
+"""Tables in plain text, and partitions as people read them. Columns are as wide as what stands in
 them, two spaces apart.
 
 On a terminal they are no wider than it; in a pipe or a file nothing is cut.
@@ -86,12 +86,7 @@ def cut(text: str, width: int) -> str:
     return f"{text[: width - 1 - tail]}…{text[len(text) - tail :]}"
 
 
-# -- counts and partitions
-
-
-def counted(number: int, noun: str) -> str:
-    """Return a number and its noun, in the plural unless it is one."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+# -- partitions
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:

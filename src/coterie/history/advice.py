@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
+from coterie.base.plain import counted
 from coterie.history.departures import LEFT, POLL_EXCEEDED, SESSION_EXPIRED
 from coterie.history.nextgen import KIP_848
 from coterie.history.tables import Assignment, Generation, History, Ownership, Stall
@@ -48,7 +49,7 @@ class ReplayTotals(NamedTuple):
 
     def __str__(self) -> str:
         still = f"{seconds(self.stood_still_ms)} stood still"
-        return f"{count(self.rebalances, 'rebalance')}, {still}, {count(self.moves, 'move')}"
+        return f"{counted(self.rebalances, 'rebalance')}, {still}, {counted(self.moves, 'move')}"
 
 
 class Backing(NamedTuple):
@@ -244,8 +245,8 @@ def static_membership(case: Case) -> Iterator[Advice]:
     )
     yield Advice(
         "group.instance.id (static membership)",
-        f"{count(len(restarts), 'restart')} of members that left and came back, {away(away_ms)},"
-        f" made {count(len(touched), 'rebalance')}; partitions stood still for {seconds(lost_ms)} in them."
+        f"{counted(len(restarts), 'restart')} of members that left and came back, {away(away_ms)},"
+        f" made {counted(len(touched), 'rebalance')}; partitions stood still for {seconds(lost_ms)} in them."
         f" A static member that is back in time ({limit}) makes none",
         lost_ms,
         f"group.instance.id=on,session.timeout.ms={max(session_ms, nice_ms(ROOM * away_ms)) or 45_000}",
@@ -269,7 +270,7 @@ def session_timeout(case: Case) -> Iterator[Advice]:
     better_ms = max(SESSION_LEAST_MS, session_ms // 3)
     yield Advice(
         f"{setting}={better_ms}" if session_ms > 0 else setting,
-        f"{count(len(gone), 'time')} a member died and was missed only after the session time-out {now}:"
+        f"{counted(len(gone), 'time')} a member died and was missed only after the session time-out {now}:"
         f" partitions stood still for {seconds(lost_ms)} in all meanwhile",
         lost_ms - (lost_ms * better_ms // session_ms if session_ms > 0 else 0),
         f"session.timeout.ms={better_ms if session_ms > 0 else BROKERS_SESSION_MS // 3}",
@@ -289,7 +290,7 @@ def poll_interval(case: Case) -> Iterator[Advice]:
     worst, times = Counter(case.name(member) for _, member in gone).most_common(1)[0]
     yield Advice(
         f"max.poll.interval.ms={better_ms} (or a smaller max.poll.records)",
-        f"{count(len(gone), 'time')} a member worked longer than max.poll.interval.ms={limit_ms} allows,"
+        f"{counted(len(gone), 'time')} a member worked longer than max.poll.interval.ms={limit_ms} allows,"
         f" {worst} most often ({times}); the longest was back after {seconds(worked_ms)};"
         f" their partitions stood still for {seconds(lost_ms)} in all, and were worked on twice",
         lost_ms,
@@ -319,8 +320,9 @@ def cooperative(case: Case) -> Iterator[Advice]:
     if needless:
         yield Advice(
             f"partition.assignment.strategy={COOPERATIVE}",
-            f"{count(len(needless), 'time')} a member gave up a partition and got it back, as {case.protocol}"
-            f" has it at each rebalance: {seconds(sum(needless))} of stand-still that others have not",
+            f"{counted(len(needless), 'time')} a member gave up a partition and got it back, as"
+            f" {case.protocol} has it at each rebalance: {seconds(sum(needless))} of stand-still that others"
+            " have not",
             sum(needless),
             f"assignor={COOPERATIVE}",
         )
@@ -386,11 +388,6 @@ def nice_ms(ms: float) -> int:
     """Return a round number of milliseconds at or above this."""
     step = 10_000 if ms < 60_000 else 60_000
     return int(-(-ms // step)) * step
-
-
-def count(number: int, thing: str) -> str:
-    """Return so many things, in words."""
-    return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
 def seconds(ms: float) -> str:

@@ -73,7 +73,8 @@ def _played(document: Any) -> list[Outcome]:
 
 def _explained(document: dict[str, Any], outcomes: list[Outcome]) -> Iterator[str]:
     """Yield a table for each step: the load of each member, and the partitions it kept, gained and lost."""
-    from coterie.cli.tables import by_topic, counted, partitions_text, table
+    from coterie.base.plain import counted
+    from coterie.cli.tables import by_topic, partitions_text, table
 
     case = f"case {document['case']}, " if "case" in document else ""
     for number, outcome in enumerate(outcomes, start=1):

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from coterie.base.ids import notes_batches
-from coterie.base.plain import moment_text, plain
-from coterie.cli.tables import by_topic, counted, partitions_text, table
+from coterie.base.plain import counted, moment_text, plain
+from coterie.cli.tables import by_topic, partitions_text, table
 
 if TYPE_CHECKING:
     from coterie.base.ids import TopicPartition

@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 from click.core import ParameterSource
 
-from coterie.base.plain import moment_text, plain, plain_json
+from coterie.base.plain import counted, moment_text, plain, plain_json
 from coterie.base.settings import did_you_mean
 from coterie.cli.history.texts import texts
 from coterie.cli.options import BOOTSTRAP_NAMES, AskCluster, Settings, client_options, output_option
 from coterie.cli.output import insist_on_writable, write_text
-from coterie.cli.tables import counted
 
 if TYPE_CHECKING:
     from coterie.history.log.layout import PartitionLog

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from coterie.base.errors import CoterieError
-from coterie.base.plain import moment_text, plain
-from coterie.cli.tables import counted
+from coterie.base.plain import counted, moment_text, plain
 
 if TYPE_CHECKING:
     from coterie.history.tables import Generation, History

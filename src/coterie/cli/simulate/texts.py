@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from coterie.cli.tables import columns, counted
+from coterie.base.plain import counted
+from coterie.cli.tables import columns
 
 if TYPE_CHECKING:
     from coterie.simulate.report import Entry, Summary
