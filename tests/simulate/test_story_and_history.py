@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pipeline.report.history import rebalances_of
 
+from coterie.base.plain import counted
 from coterie.cli.groups.texts import story_lines
 from coterie.cli.history.texts import summary, text
 from coterie.history.from_story import overlaid, read_story
@@ -62,7 +63,7 @@ def test_a_rebalance_is_the_same_thing_everywhere(life: tuple[list[dict[str, Any
     assert summary(history).startswith(f"{count} rebalances, ")
     assert text(history, 1_000).count("  generation ") == count
     assert totals.rebalances == count
-    assert f"1 groups, {count:,} rebalances " in report([history], title="one")
+    assert f"1 group, {counted(count, 'rebalance')} " in report([history], title="one")
     assert len(rebalances_of(history, next(iter(TOPICS)))) == count
 
 

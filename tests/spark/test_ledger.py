@@ -335,7 +335,7 @@ def test_files_that_the_driver_does_not_see_are_not_committed(ledger, tmp_path, 
 
     monkeypatch.setattr("coterie.spark.ledger.batch.refuse_missing", elsewhere)
 
-    with pytest.raises(LedgerError, match="written 2 files, and 1 of them are not there"):
+    with pytest.raises(LedgerError, match="of 2 files that the tasks have written, 1 cannot be found"):
         ledger.append(rows((0, 5, 10), (1, 0, 5)))
 
     assert held(tmp_path / "table") == [(0, offset) for offset in range(5)]

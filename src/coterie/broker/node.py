@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import UUID, uuid4
 
 from coterie.base.ids import TopicPartition
+from coterie.base.plain import counted
 from coterie.base.reasons import mark
 from coterie.base.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from coterie.broker.fastpath import FastPath
@@ -384,7 +385,7 @@ class Node:
                 yield from self._drop_logs(topic.name, range(topic.partitions))
             else:
                 self.topics.arrive(topic.name)
-                log.info("created topic %s with %d partitions", topic.name, topic.partitions)
+                log.info("created topic %s with %s", topic.name, counted(topic.partitions, "partition"))
         if failed:
             self.topics.call_off(failed)
         return failed

@@ -14,7 +14,7 @@ from html import escape
 from itertools import islice
 from typing import NamedTuple
 
-from coterie.base.plain import moment, moment_text
+from coterie.base.plain import counted, moment, moment_text
 from coterie.history.advice import Advice, Backing, Losses, Replays, advice_for, losses_of, seconds
 from coterie.history.ownership import costs_of
 from coterie.history.tables import Assignment, Generation, History, Stall
@@ -117,8 +117,9 @@ class Totals:
         for cause, times in self.causes.most_common(1):
             often = f", most often {cause} ({times:,})"
         return (
-            f"{self.groups:,} groups, {self.rebalances:,} rebalances{span}{often}; partitions stood still for"
-            f" {seconds(self.stood_still_ms)} in all, added up over partitions. The worst come first."
+            f"{counted(self.groups, 'group')}, {counted(self.rebalances, 'rebalance')}{span}{often};"
+            f" partitions stood still for {seconds(self.stood_still_ms)} in all, added up over"
+            " partitions. The worst come first."
         )
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from coterie.base.errors import Corrupt
 from coterie.base.ids import TopicPartition
+from coterie.base.plain import counted
 from coterie.base.topic_names import STORY_TOPIC
 from coterie.storage.log.contract import AppendRefused, StorageFailed
 from coterie.story.model import MemberView, Move, OpenRebalance, Person, Pieces, Rebalance, at_once
@@ -195,7 +196,7 @@ class StoryTopic:
             self._lost += len(records)
             return
         if self._lost:
-            log.warning("the story of the groups is written again; %d records are lost", self._lost)
+            log.warning("the story of the groups is written again; %s lost", counted(self._lost, "record"))
             self._lost = 0
 
 
@@ -245,23 +246,22 @@ def log_rebalance(rebalance: Rebalance, moved: int) -> None:
         return
     if rebalance.state_before in (None, EMPTY):
         log.info(
-            "group %s: generation %d with %d members, because %s; nobody had worked before, %d ms to join",
+            "group %s: generation %d with %s, because %s; nobody had worked before, %d ms to join",
             rebalance.group,
             rebalance.generation,
-            len(rebalance.members),
+            counted(len(rebalance.members), "member"),
             ", ".join(rebalance.why),
             rebalance.barrier_ms,
         )
         return
     log.info(
-        "group %s: generation %d with %d members, because %s; "
-        "%d ms until all had their assignments, %d partitions moved",
+        "group %s: generation %d with %s, because %s; %d ms until all had their assignments, %s moved",
         rebalance.group,
         rebalance.generation,
-        len(rebalance.members),
+        counted(len(rebalance.members), "member"),
         ", ".join(rebalance.why),
         rebalance.stopped_ms,
-        moved,
+        counted(moved, "partition"),
     )
 
 

@@ -8,7 +8,7 @@ import logging
 
 import pytest
 
-from coterie.base.plain import plain, plain_json
+from coterie.base.plain import counted, plain, plain_json
 from coterie.cli.serve import PlainFormatter
 
 NASTY = {
@@ -61,3 +61,12 @@ def test_nothing_that_a_client_names_looks_like_another_line_of_the_log(name: st
     assert first == f"INFO group {plain(name)}"
     assert rest
     assert all(line.startswith("  ") and line.isprintable() for line in rest)
+
+
+def test_a_number_has_its_noun_in_the_plural_unless_it_is_one():
+    assert [counted(number, "record") for number in (0, 1, 2, 1000)] == [
+        "0 records",
+        "1 record",
+        "2 records",
+        "1,000 records",
+    ]

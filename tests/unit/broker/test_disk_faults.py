@@ -312,7 +312,7 @@ def test_the_story_is_lost_while_nothing_can_be_written_and_says_so(
     rig.node.coordinator.stories.topic.flush()
 
     assert "the story of the groups is not written for now" in caplog.text
-    assert "the story of the groups is written again; 1 records are lost" in caplog.text
+    assert "the story of the groups is written again; 1 record lost" in caplog.text
 
 
 # -- topics

@@ -322,7 +322,7 @@ def test_turned_off_it_goes_to_the_log_alone(tmp_path: Path, caplog: pytest.LogC
     rig.pass_ms(PAUSE_MS)
 
     assert rig.node.topics.get("__group_story") is None
-    assert f"group {GROUP}: generation 1 with 1 members, because member-joined" in caplog.text
+    assert f"group {GROUP}: generation 1 with 1 member, because member-joined" in caplog.text
     rig.close()
 
 

@@ -429,8 +429,8 @@ def test_what_is_given_up_for_one_reason_is_told_in_two_lines_however_much_it_is
     accumulator.say_all()
 
     first, rest = caplog.messages
-    assert first.startswith("1 records for flights-0 were not acknowledged")
-    assert rest.startswith("69 more records were not acknowledged")
+    assert first.startswith("1 record for flights-0 not acknowledged")
+    assert rest.startswith("69 more records not acknowledged")
 
 
 def test_what_was_given_up_is_told_in_time_though_nothing_more_is(caplog):
@@ -472,11 +472,11 @@ def test_what_is_given_up_for_another_reason_is_told_by_itself(caplog):
 
     told = [message.split(";")[0] for message in caplog.messages]
     assert told == [
-        "1 records for flights-0 were not acknowledged: TOPIC_AUTHORIZATION_FAILED",
-        "1 records for flights-0 were not acknowledged: POLICY_VIOLATION",
-        "2 more records were not acknowledged, the last: POLICY_VIOLATION",
-        "1 records for flights-2 were not acknowledged: POLICY_VIOLATION",
-        "2 more records were not acknowledged, the last: TOPIC_AUTHORIZATION_FAILED",
+        "1 record for flights-0 not acknowledged: TOPIC_AUTHORIZATION_FAILED",
+        "1 record for flights-0 not acknowledged: POLICY_VIOLATION",
+        "2 more records not acknowledged, the last: POLICY_VIOLATION",
+        "1 record for flights-2 not acknowledged: POLICY_VIOLATION",
+        "2 more records not acknowledged, the last: TOPIC_AUTHORIZATION_FAILED",
     ]
 
 

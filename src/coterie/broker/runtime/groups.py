@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from coterie.base.codes import Code
+from coterie.base.plain import counted
 from coterie.base.reasons import mark
 from coterie.base.topic_names import OFFSETS_TOPIC
 from coterie.broker.runtime.shards import HostedShard, PendingBatch, ShardsOfTopic, Tried
@@ -246,9 +247,9 @@ class ShardHost(HostedShard[commands.Command, GroupBatch]):
         skipped = sum(self.shard.skipped.values())
         if skipped:
             log.warning(
-                "%s: %d records are of kinds that are not known here (%s); they are left as they are",
+                "%s: left as found: %s of kinds that are not known here (%s)",
                 self,
-                skipped,
+                counted(skipped, "record"),
                 ", ".join(map(str, sorted(self.shard.skipped))),
             )
 
@@ -399,7 +400,7 @@ class ShardHost(HostedShard[commands.Command, GroupBatch]):
             self.log.flush()
 
     def _holdings(self) -> str:
-        return f"{len(self.shard.groups)} groups"
+        return counted(len(self.shard.groups), "group")
 
     def unload(self) -> None:
         """Let go of the shard: whoever waits is sent elsewhere, and nothing comes due any more (DE-6)."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from coterie.base.plain import counted
 from coterie.cli.options import (
     AskCluster,
     CommandResult,
@@ -231,7 +232,9 @@ def grown(placing: Placing, brokers: Sequence[Broker], there: Layout, total: int
     from coterie.base.errors import CoterieError
 
     if total <= len(there):
-        raise CoterieError(f"the topic has {len(there)} partitions; --total has to be more than that")
+        raise CoterieError(
+            f"the topic has {counted(len(there), 'partition')}; --total has to be more than that"
+        )
     return placing.layout(brokers, existing=there, total=total, factor=len(there[0]))
 
 

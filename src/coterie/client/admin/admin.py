@@ -18,6 +18,7 @@ from typing import Self, TypeVar, Unpack
 from coterie.base.codes import Code
 from coterie.base.errors import CoterieError, RefusedBy
 from coterie.base.ids import TopicPartition, notes_batches
+from coterie.base.plain import counted
 from coterie.client.admin import messages as requests
 from coterie.client.admin import resets
 from coterie.client.admin.brokers import Brokers, at
@@ -354,8 +355,8 @@ class Admin(HintsAtMethods):
         if group.members:
             raise RefusedBy(
                 Code.NON_EMPTY_GROUP,
-                f"group {group_id} is {group.state} with {len(group.members)} members; offsets are reset "
-                "while nobody is in it",
+                f"group {group_id} is {group.state} with {counted(len(group.members), 'member')};"
+                " offsets are reset while nobody is in it",
             )
 
     async def _known(

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from coterie.base.codes import Code
 from coterie.base.errors import CoterieError, RefusedBy
 from coterie.base.ids import OffsetAndMetadata, TopicPartition
+from coterie.base.plain import counted
 from coterie.client.errors import NoOffset
 from coterie.client.net import messages
 from coterie.client.net.cluster import Cluster
@@ -68,5 +69,5 @@ def unled(at: TopicPartition, topics: Mapping[str, messages.TopicInfo]) -> str:
         code = Code.UNKNOWN_TOPIC_OR_PARTITION if topic is None or not topic.code else topic.code
         return f"{at}: {RefusedBy(code)}"
     if at.partition not in topic.leaders:
-        return f"{at}: the topic has {len(topic.leaders)} partitions, from 0 on; more may be added to it"
+        return f"{at}: the topic has {counted(len(topic.leaders), 'partition')}, from 0 on; more may be added"
     return f"{at}: {RefusedBy(Code.LEADER_NOT_AVAILABLE)}"

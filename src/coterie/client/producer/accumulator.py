@@ -14,6 +14,7 @@ from typing import NamedTuple
 from coterie.base.codes import Code
 from coterie.base.errors import CoterieError, RefusedBy
 from coterie.base.ids import TopicPartition
+from coterie.base.plain import counted
 from coterie.client.errors import RETRIABLE
 from coterie.client.member.backoff import steady
 from coterie.client.net.addresses import Address
@@ -280,7 +281,7 @@ class Accumulator:
                 self._troubles[batch.place] = now_ms, str(RefusedBy(code, answer.said or ""))
             self._retry_later(batch, now_ms)
         else:
-            what = f"{len(batch)} records for {batch.place}"
+            what = f"{counted(len(batch), 'record')} for {batch.place}"
             self.fail(batch, refusal(code, what, answer.said, doubtful=batch.maybe_written))
 
     def lost(self, batch: Batch, error: CoterieError, *, now_ms: float) -> None:
@@ -409,7 +410,7 @@ class LossReport:
             return
         if losses is not None:
             losses.say_rest()
-        log.warning("%d records for %s were not acknowledged: %s", count, place, error)
+        log.warning("%s for %s not acknowledged: %s", counted(count, "record"), place, error)
         self._by_kind[kind] = LossesOfKind(now_ms, error)
 
     @property
@@ -441,7 +442,7 @@ class LossesOfKind:
     def say_rest(self) -> None:
         """Tell of those that were counted."""
         if self.more:
-            log.warning("%d more records were not acknowledged, the last: %s", self.more, self.last)
+            log.warning("%s not acknowledged, the last: %s", counted(self.more, "more record"), self.last)
         self.more = 0
 
 

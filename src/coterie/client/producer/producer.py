@@ -12,6 +12,7 @@ from typing import Any, Self, Unpack
 from coterie.base.codes import Code
 from coterie.base.errors import RefusedBy
 from coterie.base.ids import GroupMetadata, OffsetAndMetadata, TopicPartition
+from coterie.base.plain import counted
 from coterie.client.documented import lists_settings
 from coterie.client.ending import begun, ended, same_loop
 from coterie.client.errors import ClientTimeout, WrongSetting, WrongUse
@@ -229,8 +230,8 @@ class Producer(HintsAtMethods):
         """
         if len(packed.body) > self.settings.max_request_size:
             raise RecordTooLarge(
-                f"{packed.records} records of {len(packed.body)} bytes for {topic}: max_request_size is"
-                f" {self.settings.max_request_size}"
+                f"{counted(packed.records, 'record')} of {len(packed.body)} bytes for {topic}:"
+                f" max_request_size is {self.settings.max_request_size}"
             )
         sender = self._check_open()
         await yielded()

@@ -15,6 +15,7 @@ from typing import Any
 from coterie.base.codes import Code
 from coterie.base.errors import CoterieError, RefusedBy
 from coterie.base.ids import TopicPartition
+from coterie.base.plain import counted
 from coterie.client.errors import ClientTimeout, Disconnected
 from coterie.client.member.backoff import Backoff
 from coterie.client.net.addresses import Address
@@ -364,7 +365,7 @@ class Sender:
         closed = error or ProducerClosed("the producer was closed before the record was acknowledged")
         unsent = sum(len(batch) for batch in self.accumulator.batches() if not batch.in_flight)
         if unsent and error is None:
-            log.warning("the producer is closed at once: %d records were not sent", unsent)
+            log.warning("the producer is closed at once: %s not sent", counted(unsent, "record"))
         self.accumulator.abandon(closed)
         for batch in list(self.accumulator.batches()):
             self.accumulator.fail(batch, closed)

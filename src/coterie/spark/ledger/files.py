@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from coterie.base.ids import TopicPartition
+from coterie.base.plain import counted
 from coterie.spark.ledger.location import TableLocation
 from coterie.spark.ledger.tables import RECORD_COLUMNS, LedgerError
 
@@ -196,8 +197,8 @@ def refuse_missing(place: TableLocation, written: Sequence[WrittenFile]) -> None
     if missing:
         names = ", ".join(one.path for one in missing[:NAMED_MOST]) + ", …" * bool(missing[NAMED_MOST:])
         raise LedgerError(
-            f"table {place.uri}: the tasks have written {len(written)} files, and {len(missing)} of them are"
-            f" not there as they were written, seen from the driver ({names})."
+            f"table {place.uri}: of {counted(len(written), 'file')} that the tasks have written,"
+            f" {len(missing):,} cannot be found as they were written, seen from the driver ({names})."
             " Executors with disks of their own write to their own folders: give an object store's URL"
             " (s3a://…, abfss://…, gs://…), or a folder that is mounted everywhere. Nothing is committed"
         )

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from coterie.base.codes import Code
 from coterie.base.errors import Corrupt
+from coterie.base.plain import counted
 from coterie.storage.config import LogConfig
 from coterie.storage.log.contract import AppendRefused, TakesLong
 from coterie.storage.rewrite import fitted, sealed
@@ -186,7 +187,7 @@ def headed(records: bytes | bytearray, config: LogConfig) -> Batch:
     if not check_crc(records, 0, header):
         raise AppendRefused(Code.CORRUPT_MESSAGE, f"the batch does not have its checksum {header.crc:#x}")
     if header.count != header.last_offset_delta + 1 or header.count <= 0:
-        raise _invalid(f"{header.count} records for the offsets 0 to {header.last_offset_delta}")
+        raise _invalid(f"{counted(header.count, 'record')} for the offsets 0 to {header.last_offset_delta}")
     if header.count > RECORDS_MOST:
         raise AppendRefused(
             Code.RECORD_LIST_TOO_LARGE, f"a batch of {header.count} records, where {RECORDS_MOST} are allowed"
@@ -269,7 +270,7 @@ def _check_records(records: bytes | bytearray, header: BatchHeader, config: LogC
         at_fault = sorted(keyless + untimely)
         raise AppendRefused(Code.INVALID_TIMESTAMP, "records were refused for their timestamp", at_fault)
     if keyless:
-        raise AppendRefused(Code.INVALID_RECORD, f"{len(keyless)} records without a key", keyless)
+        raise AppendRefused(Code.INVALID_RECORD, f"{counted(len(keyless), 'record')} without a key", keyless)
 
 
 def _fault_of_time(timestamp: int, header: BatchHeader, config: LogConfig, now_ms: int) -> str:
