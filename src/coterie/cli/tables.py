@@ -1,14 +1,15 @@
 """Tables in plain text, and partitions as people read them. Columns are as wide as what stands in
 them, two spaces apart.
 
-On a terminal they are no wider than it; in a pipe or a file nothing is cut.
+On a terminal they are no wider than it, and one that cannot be so narrow has a line for each cell. In a pipe
+or a file nothing is cut.
 """
 
 from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from coterie.base.plain import plain
@@ -20,7 +21,9 @@ NARROWEST = 10
 BETWEEN = 2
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[object]], nothing: str = "") -> list[str]:
+def table(
+    head: Sequence[str], rows: Iterable[Sequence[object]], nothing: str = "", *, indent: str = ""
+) -> list[str]:
     """Return the lines of a table, or `nothing` where it has no rows. Numbers are aligned to the right; None
     is a dash.
     """
@@ -38,8 +41,24 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]], nothing: str = 
     ]
     most = terminal_width()
     if most is not None:
-        widths = fitted(widths, right, most)
-    return aligned(texts, widths, right)
+        widths = fitted(widths, right, most - len(indent))
+        if len(indent) + width_of(widths) > most:
+            return [f"{indent}{line}" for line in stacked(texts)]
+    return [f"{indent}{line}" for line in aligned(texts, widths, right)]
+
+
+def stacked(texts: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yield the lines of a table that is too wide: of each row the first cell, and below it the others."""
+    (_, *names), *rows = texts
+    width = max(map(len, names), default=0)
+    for first, *cells in rows:
+        yield first
+        yield from (f"  {name.ljust(width)}  {cell}" for name, cell in zip(names, cells, strict=True))
+
+
+def width_of(widths: Sequence[int]) -> int:
+    """Return the width of a line of columns of these widths."""
+    return sum(widths) + BETWEEN * (len(widths) - 1)
 
 
 def columns(rows: Iterable[Sequence[str]]) -> list[str]:
@@ -70,7 +89,7 @@ def terminal_width() -> int | None:
 def fitted(widths: Sequence[int], numbers: Sequence[bool], most: int) -> list[int]:
     """Return widths that fit together: the widest column of texts gives way first, numbers stay whole."""
     room = [*widths]
-    while sum(room) + BETWEEN * (len(room) - 1) > most:
+    while width_of(room) > most:
         width, column = max((0 if numbers[at] else wide, at) for at, wide in enumerate(room))
         if width <= NARROWEST:
             break

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coterie.cli.history.what_if import HEAD
 from coterie.cli.tables import NARROWEST, cut, fitted, table
 
 
@@ -27,3 +33,42 @@ def test_a_long_name_loses_its_middle_for_ids_differ_at_their_ends():
 
 def test_what_is_no_terminal_gets_every_name_whole():
     assert table(("NAME",), [("x" * 500,)])[1] == "x" * 500
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]:
+    """Make standard output a terminal of so many columns."""
+    master, slave = os.openpty()
+    with open(slave, "w", encoding="utf-8") as stream:
+
+        def made(columns: int) -> None:
+            monkeypatch.setattr(sys, "stdout", stream)
+            monkeypatch.setenv("COLUMNS", str(columns))
+
+        yield made
+    os.close(master)
+
+
+WHAT_IF = [("session.timeout.ms=30000", 3, "12.3 ±0.4", "4.0", 20, "session-expired 2, member-joined 1")]
+
+
+def test_a_table_with_an_indent_is_no_wider_than_the_terminal(terminal: Callable[[int], None]):
+    terminal(80)
+
+    lines = table(HEAD, WHAT_IF, indent="  ")
+
+    assert len(lines) == 2
+    assert all(line.startswith("  ") and len(line) <= 80 for line in lines)
+
+
+def test_a_table_that_cannot_be_so_narrow_has_a_line_for_each_cell(terminal: Callable[[int], None]):
+    terminal(60)
+
+    assert table(HEAD, WHAT_IF, indent="  ") == [
+        "  session.timeout.ms=30000",
+        "    rebalances     3",
+        "    stood still s  12.3 ±0.4",
+        "    longest s      4.0",
+        "    moves          20",
+        "    causes         session-expired 2, member-joined 1",
+    ]

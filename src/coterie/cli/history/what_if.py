@@ -56,7 +56,7 @@ def text(rows: Sequence[WhatIf]) -> str:
     cells = [(*was, first.recorded_moves, ""), *(cells_of(row) for row in rows)]
     doubt = ["  not to be relied on: the replay is too far from the record"] * (first.fidelity < BELIEVED)
     note = [f"  {plain(first.note)}"] * bool(first.note)
-    body = [f"  {line}" for line in table(HEAD, cells)]
+    body = table(HEAD, cells, indent="  ")
     return "\n".join([click.style(head, bold=True), *note, *doubt, *body, *verdict(rows[1:])]) + "\n"
 
 
