@@ -33,6 +33,10 @@ class WrongSetting(CoterieError):
     """A client's setting that does not exist or cannot be meant so. Says what to write instead."""
 
 
+class SettingsNotNamed(WrongSetting, TypeError):
+    """Settings were given as a dictionary, as confluent-kafka's clients take them. Name each of them."""
+
+
 class MissingLibrary(CoterieError):
     """A library that only this feature needs is not installed. Says which, and how to install it."""
 

@@ -6,7 +6,7 @@ Names of kafka-python, aiokafka, confluent-kafka and Java, and what does the sam
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar, NoReturn
 
-from coterie.client.errors import WrongSetting
+from coterie.client.errors import SettingsNotNamed
 
 TRANSACTION = "async with producer.transaction(): ..."
 PRODUCER_METHODS = {
@@ -65,10 +65,10 @@ SETTINGS = {
 }
 
 
-def refuse_mapping(given: object, face: str) -> None:
-    """Raise WrongSetting for a mapping of settings, which confluent-kafka's clients take."""
-    if isinstance(given, Mapping):
-        raise WrongSetting(
+def refuse_mapping(face: str, *given: object) -> None:
+    """Raise SettingsNotNamed for a mapping of settings, which confluent-kafka's clients take."""
+    if any(isinstance(one, Mapping) for one in given):
+        raise SettingsNotNamed(
             f"settings are named arguments here, with underscores: {face}(bootstrap_servers=...)"
         )
 

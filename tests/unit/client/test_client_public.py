@@ -129,3 +129,9 @@ def test_settings_in_a_dictionary_are_named_arguments_here(face: Any):
         WrongSetting, match=r"named arguments here, with underscores: \w+\(bootstrap_servers="
     ):
         face({"bootstrap.servers": "b:1"})
+
+
+@pytest.mark.parametrize("face", [BlockingConsumer, Consumer])
+def test_settings_in_a_dictionary_behind_the_topics_are_a_type_error_that_says_what_to_write(face: Any):
+    with pytest.raises(TypeError, match=r"named arguments here, .*: Consumer\(bootstrap_servers="):
+        face("orders", {"bootstrap.servers": "b:1"})

@@ -67,7 +67,7 @@ class Admin(HintsAtMethods):
     @lists_settings(AdminSettings)
     def __init__(self, bootstrap_servers: str | Sequence[str], **settings: Unpack[AdminOptions]) -> None:
         """Make an administrator; it connects in `start` or `async with`."""
-        refuse_mapping(bootstrap_servers, "Admin")
+        refuse_mapping("Admin", bootstrap_servers)
         self.settings = AdminSettings.of(bootstrap_servers=bootstrap_servers, **settings)
         self.cluster = Cluster.of(self.settings)
         self._brokers = Brokers(self.cluster)

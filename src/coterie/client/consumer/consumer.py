@@ -78,7 +78,7 @@ class Consumer(HintsAtMethods, Generic[K, V]):
         **settings: Unpack[ConsumerOptions],
     ) -> None:
         """Make a consumer, subscribed to `topics` if there are any; `start` or `async with` connects it."""
-        refuse_mapping(next(iter(topics), None), "Consumer")
+        refuse_mapping("Consumer", *topics)
         self.settings = ConsumerSettings.of(
             key_deserializer=key_deserializer, value_deserializer=value_deserializer, **settings
         )

@@ -51,7 +51,7 @@ class Producer(HintsAtMethods):
     @lists_settings(ProducerSettings)
     def __init__(self, bootstrap_servers: str | Sequence[str], **settings: Unpack[ProducerOptions]) -> None:
         """Make a producer; it connects in `start` or `async with`."""
-        refuse_mapping(bootstrap_servers, "Producer")
+        refuse_mapping("Producer", bootstrap_servers)
         self.settings = ProducerSettings.of(bootstrap_servers=bootstrap_servers, **settings)
         self._accumulator = Accumulator(self.settings, jitter=jitter)
         self._partitioner = partitioner_of(
