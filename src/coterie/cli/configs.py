@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from coterie.cli.hints import Family
 from coterie.cli.options import (
     AskCluster,
     CommandResult,
@@ -23,7 +24,11 @@ if TYPE_CHECKING:
     from coterie.client.admin.messages import Resource
 
 
-@click.group("configs")
+class ConfigCommands(Family):
+    shown_by = "describe --topic"
+
+
+@click.group("configs", cls=ConfigCommands)
 def command() -> None:
     """Show and change settings of topics, brokers and groups."""
 

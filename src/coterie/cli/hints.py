@@ -1,4 +1,4 @@
-"""Hints for an option that a command does not have: some of Kafka's tools spell it otherwise."""
+"""Hints for an option or a command that is not there: some of Kafka's tools spell it otherwise."""
 
 from __future__ import annotations
 
@@ -9,21 +9,48 @@ import click
 from coterie.base.settings import nearest
 
 ENTITIES = "Write --topic TOPIC, --broker ID or --group GROUP."
+A_SETTING = "Did you mean '--set NAME=VALUE'?"
+PRINTED = "Key, partition, offset and time are printed without it; '--output json' has the headers, too."
+READ = "'--key-separator TEXT' does what parse.key and key.separator do, '--null TEXT' what null.marker does."
 KAFKAS = {
     "alter --entity-type": ENTITIES,
     "configs --entity-type": ENTITIES,
+    "consume --consumer-property": A_SETTING,
+    "consume --formatter": "'--output json' prints a JSON document a record.",
+    "consume --formatter-property": PRINTED,
+    "consume --include": "Write the topics without it: 'coterie consume TOPIC...'.",
     "consume --max-messages": "Did you mean '--max'?",
+    "consume --property": PRINTED,
     "consume --timeout-ms": "--until-end stops at the end of the topic.",
     "describe --entity-type": ENTITIES,
     "describe --state": "The state is shown without it.",
     "groups --all-groups": "'coterie groups' shows all groups.",
     "groups --reset-offsets": "Did you mean 'coterie groups reset'?",
     "produce --broker-list": "Did you mean '--bootstrap-server'?",
+    "produce --producer-property": A_SETTING,
+    "produce --property": READ,
+    "produce --reader-property": READ,
     "reset --dry-run": "Nothing is changed without --execute.",
     "serve --port": "Did you mean '--listen HOST:PORT'?",
     "topics --alter": "Did you mean 'coterie topics add-partitions'?",
 }
 """What to type for options of Kafka's tools that are like none of the command here."""
+
+
+class Family(click.Group):
+    """Commands about things of one kind; a word that is none of them may be a name: `groups readers`."""
+
+    shown_by = "describe"
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if not name.startswith("-") and self.get_command(ctx, name) is None:
+            near = nearest(name, self.commands)
+            meant = f"'{ctx.command_path} {self.shown_by} {name}'"
+            ctx.fail(f"No such command {name!r}. Did you mean {f'{near!r}, or ' if near else ''}{meant}?")
+        return super().resolve_command(ctx, args)
 
 
 def hint(context: click.Context, option: str) -> str | None:

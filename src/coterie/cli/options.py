@@ -13,12 +13,13 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import wraps
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from coterie.base.errors import CoterieError
-from coterie.base.settings import did_you_mean
+from coterie.base.settings import did_you_mean, nearest
 from coterie.cli.output import QUIET, say, say_json, text_of
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ def client_options(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(broker={"bootstrap_servers": bootstrap, **in_snake_case(given)}, **words)
         except CoterieError as error:
             said = in_typed_names(error, given)
-            said = next(filter(None, (about_broker_setting(said, name) for name in given)), said)
+            said = next(filter(None, (about_other_setting(said, name) for name in given)), said)
             if said == str(error):
                 raise
             raise CoterieError(said) from error
@@ -176,13 +177,30 @@ def in_typed_names(error: CoterieError, as_given: Iterable[str]) -> str:
     return before + semicolon + (QUOTED_OR_NAME.sub(as_typed, advice) if semicolon else advice)
 
 
-def about_broker_setting(said: str, name: str) -> str | None:
-    """Return the error about a broker's setting that was given to the client, None for any other name."""
+def about_other_setting(said: str, name: str) -> str | None:
+    """Return the error about a setting that is most like one of the broker, of topics or of another client;
+    None if the client's own is nearer, or `said` is about something else.
+    """
+    from coterie.base.settings.topic import TOPIC
     from coterie.broker.config.settings import KNOWN
+    from coterie.client.producer.settings import ProducerSettings
+    from coterie.client.settings import ClientSettings, ConsumerSettings
 
-    if name not in KNOWN or not said.startswith(f"there is no setting {name}"):
+    if not said.startswith(f"there is no setting {name}"):
         return None
-    return f"{name} is a setting of the broker, not of this client; `coterie serve --set {name}=...` takes it"
+    every, consumers, producers = (
+        {one.replace("_", ".") for one in settings.__dataclass_fields__}
+        for settings in (ClientSettings, ConsumerSettings, ProducerSettings)
+    )
+    owners = {"consumers": consumers, "producers": producers, "topics": TOPIC, "the broker": KNOWN}
+    near = nearest(name, chain(*owners.values()))
+    if near is None or near in every or f" {near}?" in said:
+        return None
+    whose = next(owner for owner, names in owners.items() if near in names)
+    commands = {"topics": "configs alter --topic TOPIC --add-config", "the broker": "serve --set"}
+    advice = f"`coterie {commands[whose]} {near}=...` takes it" if whose in commands else "leave it out here"
+    what = f"{name} is" if near == name else f"there is no setting {name}; did you mean {near}? It is"
+    return f"{what} a setting of {whose}, not of this client; {advice}"
 
 
 # -- asking a cluster

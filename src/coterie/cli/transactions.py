@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from coterie.base.plain import moment_text
+from coterie.cli.hints import Family
 from coterie.cli.options import AskCluster, CommandResult, asks_cluster, one_of
 from coterie.cli.tables import by_topic, partitions_text, table
 
@@ -25,7 +26,7 @@ STATES = (
 )  # fmt: skip
 
 
-@click.group("transactions")
+@click.group("transactions", cls=Family)
 def command() -> None:
     """List and describe transactions; abort hanging ones."""
 

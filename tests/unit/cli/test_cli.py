@@ -119,6 +119,21 @@ def test_a_command_line_that_makes_no_sense_ends_with_2(capsys: pytest.CaptureFi
             "Write --topic TOPIC, --broker ID or --group GROUP.",
         ),
         ("serve --port 9092", "Did you mean '--listen HOST:PORT'?"),
+        ("groups readers", "Did you mean 'coterie groups describe readers'?"),
+        ("topics lines", "Did you mean 'list', or 'coterie topics describe lines'?"),
+        ("transactions billing-1", "Did you mean 'coterie transactions describe billing-1'?"),
+        ("configs lines", "Did you mean 'coterie configs describe --topic lines'?"),
+        ("groups descibe", "Did you mean 'describe', or 'coterie groups describe descibe'?"),
+        (
+            "consume lines --property print.key=true",
+            "Key, partition, offset and time are printed without it; '--output json' has the headers, too.",
+        ),
+        (
+            "produce lines --property parse.key=true",
+            "'--key-separator TEXT' does what parse.key and key.separator do, '--null TEXT' what null.marker"
+            " does.",
+        ),
+        ("consume lines --consumer-property check.crcs=false", "Did you mean '--set NAME=VALUE'?"),
     ],
 )
 def test_who_spells_it_as_kafkas_tools_do_is_told_how_it_is_spelt_here(

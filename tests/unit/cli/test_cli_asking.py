@@ -98,6 +98,32 @@ def test_a_brokers_setting_is_not_taken_for_a_misspelt_one_of_the_client(
     )
 
 
+@pytest.mark.parametrize(
+    ("assignment", "said"),
+    [
+        (
+            "num.partition=3",
+            "there is no setting num.partition; did you mean num.partitions? It is a setting of the broker, "
+            "not of this client; `coterie serve --set num.partitions=...` takes it",
+        ),
+        (
+            "segment.byte=3",
+            "there is no setting segment.byte; did you mean segment.bytes? It is a setting of topics, not of "
+            "this client; `coterie configs alter --topic TOPIC --add-config segment.bytes=...` takes it",
+        ),
+        ("linger.ms=3", "linger.ms is a setting of producers, not of this client; leave it out here"),
+        ("max.pol.records=3", "there is no setting max.pol.records; did you mean max.poll.records?"),
+        ("xyz=3", "there is no setting xyz"),
+    ],
+)
+def test_a_misspelt_setting_of_others_is_said_to_be_theirs(
+    assignment: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, complained = ended(capsys, "consume", "t", "--set", assignment)
+
+    assert (code, complained) == (1, f"coterie: {said}\n")
+
+
 def test_a_setting_of_a_file_is_spoken_of_as_the_file_has_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -15,6 +15,7 @@ import click
 
 from coterie.cli.groups.offsets import delete_offsets_command, reset_command
 from coterie.cli.groups.overview import overview_command
+from coterie.cli.hints import Family
 from coterie.cli.options import (
     AskCluster,
     CommandResult,
@@ -45,7 +46,7 @@ TYPES = ("classic", "consumer", "share", "streams")
 AWAY_S = 1  # between two looks at a broker that does not answer
 
 
-class GroupCommands(click.Group):
+class GroupCommands(Family):
     """`coterie groups` without a command is `coterie groups overview`; `reset-offsets`, as Kafka has it, is
     `reset`.
     """

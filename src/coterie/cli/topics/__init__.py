@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from coterie.base.plain import counted
+from coterie.cli.hints import Family
 from coterie.cli.options import (
     AskCluster,
     CommandResult,
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from coterie.client.admin.admin import Admin
 
 
-@click.group("topics")
+@click.group("topics", cls=Family)
 def command() -> None:
     """Create, list, describe and delete topics; add partitions."""
 
