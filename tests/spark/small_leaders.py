@@ -20,7 +20,7 @@ from coterie.wire.api.entities import (
     response_type,
 )
 from coterie.wire.records.batches import head_for
-from coterie.wire.records.packing import pack_records
+from coterie.wire.records.columns import pack_records
 from unit.client.small_broker import brokers_beside
 
 OFFERED = {ApiKey.METADATA: (0, 12), ApiKey.FETCH: (0, 12), ApiKey.LIST_OFFSETS: (0, 7)}

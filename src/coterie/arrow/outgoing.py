@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from coterie.base.errors import CoterieError
+from coterie.wire.records.columns import Packed
 from coterie.wire.records.compression import compress
-from coterie.wire.records.packing import Packed
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 # What a record takes beside its key and value, and a header beside its own, in round numbers: batches end by

@@ -11,7 +11,7 @@ import pyarrow as pa
 from coterie.arrow.kernel import compiled, put_varint, varint_size
 from coterie.arrow.memory import get8, get32, get64, move, put8, put32, put64
 from coterie.arrow.outgoing import ROUND_BYTES, ROUND_HEADER_BYTES, Rows
-from coterie.wire.records.packing import Packed
+from coterie.wire.records.columns import Packed
 
 WORD_BYTES = 8
 # Columns of the table of batches that the kernel fills.

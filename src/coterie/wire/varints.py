@@ -31,6 +31,17 @@ SMALL = tuple(uvarint(number << 1) for number in range(SMALL_NUMBERS))
 """The zigzag varints of deltas, and of the sizes of most keys, values and records."""
 
 
+WIDER_AT = (64, 8_192, 1_048_576, 134_217_728)
+"""From these numbers on, a zigzag varint is a byte longer."""
+ONE_DIGIT_UNTIL, TWO_DIGITS_UNTIL, *_ = WIDER_AT
+FIRST_DIGITS = bytes(range(0, 128, 2)) + bytes(range(128, 256, 2)) * 127
+SECOND_DIGITS = b"".join(digit * ONE_DIGIT_UNTIL for digit in ONE_BYTE)
+assert len(FIRST_DIGITS) == len(SECOND_DIGITS) == TWO_DIGITS_UNTIL
+"""By number, the first and second byte of its zigzag varint, as it is where there are two: what the offsets
+of records that follow one another have is a slice of these.
+"""
+
+
 def read_uvarint(data: bytes | memoryview, at: int) -> tuple[int, int]:
     """Return the unsigned varint at `at` and where it ends. More than five bytes are Corrupt."""
     try:

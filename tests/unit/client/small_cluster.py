@@ -17,7 +17,7 @@ from coterie.wire.api.entities import (
     response_type,
 )
 from coterie.wire.records.batches import head_for
-from coterie.wire.records.packing import pack_records
+from coterie.wire.records.columns import pack_records
 
 OFFERED = {
     ApiKey.METADATA: (0, 13),

@@ -16,8 +16,8 @@ from coterie.client.producer.batcher import Identity, PackedBatch
 from coterie.client.producer.errors import DeliveryTimeout, NotWritten, TransactionAborted
 from coterie.client.producer.settings import ProducerSettings
 from coterie.wire.records.batches import read_header, records_of
+from coterie.wire.records.columns import Packed, pack_records
 from coterie.wire.records.compression import compress
-from coterie.wire.records.packing import Packed, pack_records
 
 LEADER = Address("one", 1)
 WHO = Identity(7, 0)

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from coterie.base.errors import Corrupt
 from coterie.client.consumer.records import ConsumerRecord, Payload, PlainRows, compiled_rows, payload_of
-from coterie.client.consumer.uniform_records import LEAST
 from coterie.wire.records.batches import (
     HEADER_SIZE,
     Record,
@@ -18,6 +17,7 @@ from coterie.wire.records.batches import (
     read_header,
     records_of,
 )
+from coterie.wire.records.columns import LEAST
 from coterie.wire.records.compression import (
     CODECS,
 )

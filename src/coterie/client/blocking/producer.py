@@ -20,7 +20,7 @@ from coterie.client.partitions import checked_timeout_s
 from coterie.client.producer.delivery import Delivery, RecordMetadata
 from coterie.client.producer.producer import Producer
 from coterie.client.producer.settings import ProducerSettings
-from coterie.wire.records.packing import Headers
+from coterie.wire.records.columns import Headers
 
 
 class BlockingProducer(BlockingFace[Producer]):

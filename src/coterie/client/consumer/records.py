@@ -5,7 +5,6 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol
 
 from coterie.base.errors import Corrupt
-from coterie.client.consumer.uniform_records import LEAST, Run, begins_uniform, run_at
 from coterie.client.errors import Undecodable
 from coterie.wire.records.batches import (
     HEADER_SIZE,
@@ -17,6 +16,7 @@ from coterie.wire.records.batches import (
     read_header,
     read_rows,
 )
+from coterie.wire.records.columns import LEAST, Run, begins_uniform, run_at
 from coterie.wire.records.compression import (
     codec_of,
     decompress,

@@ -6,8 +6,8 @@ from typing import NamedTuple
 from coterie.base.errors import CoterieError
 from coterie.base.ids import TopicPartition
 from coterie.wire.records.batches import head_for, records_of
+from coterie.wire.records.columns import Headers, Packed, pack_records
 from coterie.wire.records.compression import compress
-from coterie.wire.records.packing import Headers, Packed, pack_records
 
 # What a record takes in a batch beside its key and its value, in round numbers.
 RECORD_OVERHEAD = 12

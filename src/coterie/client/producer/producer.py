@@ -31,7 +31,7 @@ from coterie.client.producer.partitioner import explicit_partition, partitioner_
 from coterie.client.producer.sender import Sender
 from coterie.client.producer.settings import ProducerSettings
 from coterie.client.producer.transaction_manager import Transactions
-from coterie.wire.records.packing import Headers, Packed
+from coterie.wire.records.columns import Headers, Packed
 
 # Other tasks run after so many bytes: often enough for all, and enough for requests of several batches.
 YIELD_AFTER_BYTES = 65_536

@@ -11,6 +11,7 @@ from operator import itemgetter
 from typing import NamedTuple, TypeAlias
 
 from coterie.base.errors import Corrupt
+from coterie.wire.varints import FIRST_DIGITS, ONE_DIGIT_UNTIL, SECOND_DIGITS, TWO_DIGITS_UNTIL
 
 Bytes: TypeAlias = bytes | bytearray
 
@@ -24,10 +25,6 @@ FORMS_MOST, LEARNT_MOST = 256, 256  # forms that are kept, and records of a batc
 EVEN, GOES_ON_EVEN = bytes(range(0, 128, 2)), bytes(range(128, 256, 2))
 # By a time of one byte, zig-zag: those up to it that are not before the base either; of others none.
 NOT_AFTER = tuple(bytes(range(0, n + 1, 2)) if n in EVEN else b"" for n in range(256))
-# The offsets of the 64th to the 8,191st record take two bytes.
-ONE_BYTE_UNTIL, TWO_BYTES_UNTIL = 64, 8192
-FIRST_BYTES = bytes(2 * n if n < ONE_BYTE_UNTIL else 2 * n & 127 | 128 for n in range(TWO_BYTES_UNTIL))
-SECOND_BYTES = bytes(n >> 6 for n in range(TWO_BYTES_UNTIL))
 
 
 class EndlessLength(Corrupt):
@@ -284,11 +281,11 @@ def _uniform_but_in_size(data: Bytes, run: FormRun, walked: int) -> Uniform:
 
 def _most(run: FormRun, walked: int) -> int:
     """Return the number of records that may follow in one form with the last of those `walked`, at most."""
-    two = walked >= ONE_BYTE_UNTIL
+    two = walked >= ONE_DIGIT_UNTIL
     # An offset may be written in more bytes than it needs: those that follow, in fewer, are of another form.
     if run.key_at != run.delta_at + 1 + two or run.delta_at > run.time_at + 2:
         return 0
-    return min(run.number, (TWO_BYTES_UNTIL if two else ONE_BYTE_UNTIL) - walked)
+    return min(run.number, (TWO_DIGITS_UNTIL if two else ONE_DIGIT_UNTIL) - walked)
 
 
 def _youngest_in(data: Bytes, at: tuple[int, int, int], size: int, end: int, walked: int) -> int:
@@ -299,8 +296,8 @@ def _youngest_in(data: Bytes, at: tuple[int, int, int], size: int, end: int, wal
     time_at, delta_at, key_at = at
     times = data[time_at:end:size]
     until = walked + len(times)
-    if data[delta_at:end:size] != FIRST_BYTES[walked:until] or (
-        key_at > delta_at + 1 and data[delta_at + 1 : end : size] != SECOND_BYTES[walked:until]
+    if data[delta_at:end:size] != FIRST_DIGITS[walked:until] or (
+        key_at > delta_at + 1 and data[delta_at + 1 : end : size] != SECOND_DIGITS[walked:until]
     ):
         return -1
     if delta_at == time_at + 1:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.wire.records.batches import Record, build_batch, head_for, records_of
-from coterie.wire.records.packing import LARGEST_LOOKED_UP, pack_records
+from coterie.wire.records.columns import LARGEST_LOOKED_UP, pack_records
 
 TEXTS = st.text(max_size=5)
 DATA = st.binary(max_size=100)
