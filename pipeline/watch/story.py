@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from coterie.base.plain import counted
 from coterie.history.log.layout import STORY
 from pipeline.plan import GROUP, TOPIC
 from pipeline.watch.progress import with_retries
@@ -45,7 +46,7 @@ class Rebalance:
             return "new group: nobody had worked before"
         if not self.members:
             return "group ended: nobody is left"
-        words = f"nobody worked for {self.idle_ms:,} ms, {self.moved} partitions moved"
+        words = f"nobody worked for {self.idle_ms:,} ms, {counted(self.moved, 'partition')} moved"
         if self.longest_ms <= self.idle_ms:
             return words
         return (

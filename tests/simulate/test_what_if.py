@@ -213,7 +213,7 @@ def test_what_is_not_replayed_lowers_the_fidelity_and_is_said():
 
     assert known is not None
     assert (known.matched, known.fidelity) == (1, 0.5)
-    assert known.life.note == "1 times subscriptions or topics changed, which is not replayed"
+    assert known.life.note == "1 time subscriptions or topics changed, which is not replayed"
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from functools import partial
 from typing import NamedTuple, TypeAlias
 
 from coterie.base.ids import TopicPartition
+from coterie.base.plain import counted
 from coterie.history.activity import USUAL_CADENCE_MS, Presence, last_rate, presence
 from coterie.history.departures import (
     HEARTBEAT_MS,
@@ -176,7 +177,7 @@ def causes_of(
     if skipped > 0:
         causes = [one._replace(confidence=one.confidence * SKIPPED_CREDIT) for one in causes]
         causes[0] = causes[0]._replace(
-            evidence=f"{causes[0].evidence}; {skipped} generations before this one are not in the log"
+            evidence=f"{causes[0].evidence}; not in the log: {counted(skipped, 'generation')} before this one"
         )
     return causes, departures
 
@@ -465,24 +466,24 @@ def waiting(
 def returned(member: StoredMember, chapters: Sequence[Chapter], place: int) -> Return:
     """Return whether the client came back: one more member of its name and host sits there."""
     at_ms = chapters[place].first.formed_ms
-    left_over = counted(chapters[place - 1].last, member) - goners(chapters, place, member)
-    if counted(chapters[place].first, member) > left_over:
+    left_over = namesakes(chapters[place - 1].last, member) - goners(chapters, place, member)
+    if namesakes(chapters[place].first, member) > left_over:
         return Return.WITH_THIS_GENERATION
-    lowest = counted(chapters[place].first, member)
+    lowest = namesakes(chapters[place].first, member)
     for chapter in chapters[place + 1 :]:
         for record in chapter.records:
             if record.written_ms - at_ms > max(RETURNS_WITHIN_MS, 2 * member.rebalance_ms):
                 return Return.NEVER
-            if counted(record, member) > lowest:
+            if namesakes(record, member) > lowest:
                 return Return.LATER
-            lowest = min(lowest, counted(record, member))
+            lowest = min(lowest, namesakes(record, member))
         if chapter.first.generation and chapter.fresh:
             break
     later = (run.last_ms for one in chapters[place:] for runs in one.runs.values() for run in runs)
     return Return.NEVER if max(later, default=at_ms) - at_ms > WATCHED_MS else Return.UNKNOWN
 
 
-def counted(record: Formed, member: StoredMember) -> int:
+def namesakes(record: Formed, member: StoredMember) -> int:
     """Return the number of members of this name and host in a generation."""
     client_id, host = member.who
     return sum([one.client_id == client_id and one.host == host for one in record.members.values()])

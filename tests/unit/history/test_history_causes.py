@@ -165,7 +165,7 @@ def test_generations_that_are_missing_make_what_is_said_less_certain():
     tale.generation += 3
     found = tale.formed(33_500, {"a/1": [0, 1]}).told().generations[1]
 
-    assert "3 generations before this one are not in the log" in found.evidence[0]
+    assert "not in the log: 3 generations before this one" in found.evidence[0]
     assert found.confidence < 0.85
 
 

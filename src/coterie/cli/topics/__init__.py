@@ -250,7 +250,7 @@ def layout_result(topic: str, layout: Layout, brokers: Sequence[Broker], *, firs
 def created_result(topic: str, created: Any) -> CommandResult:
     """Return the numbers of a topic that was created."""
     known = {"partitions": created.partitions, "replication_factor": created.replication_factor}
-    numbers = f"{created.partitions} partitions, replication factor {created.replication_factor}"
+    numbers = f"{counted(created.partitions, 'partition')}, replication factor {created.replication_factor}"
     return CommandResult(
         {"topic": topic, "created": True, **known}, [f"topic {topic} is created with {numbers}"]
     )

@@ -175,7 +175,7 @@ class Admin(HintsAtMethods):
         async def grown() -> None:
             now = len((await self.describe_topics([name]))[name].partitions)
             if before == total or now != total:
-                raise RefusedBy(Code.INVALID_PARTITIONS, f"topic {name} has {now} partitions")
+                raise RefusedBy(Code.INVALID_PARTITIONS, f"topic {name} has {counted(now, 'partition')}")
 
         growth = requests.create_partitions(
             name, total=total, layout=layout, validate_only=validate_only, timeout_ms=self._timeout_ms

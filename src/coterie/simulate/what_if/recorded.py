@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from coterie.assign.registry import ASSIGNORS
+from coterie.base.plain import counted
 from coterie.client.member import MemberSettings
 from coterie.history.causes import SUBSCRIPTION_CHANGED
 from coterie.history.tables import Assignment, Generation, History, Move, Ownership, Replacement, Stall
@@ -468,7 +469,8 @@ class Recorder:
         """Return a sentence about what the replay does not have as it was."""
         changed = [one for one in self.generations if CHANGING & set(one.causes)]
         missed = sum(one.generation not in self.played for one in changed)
-        what = f"{missed} times subscriptions or topics changed, which is not replayed" if missed else ""
+        times = counted(missed, "time")
+        what = f"{times} subscriptions or topics changed, which is not replayed" if missed else ""
         return "; ".join(one for one in (self.note, what) if one)
 
     def last_heartbeat(self, place: Place, at_ms: int) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from coterie.base.ids import TopicPartition
+from coterie.base.plain import counted
 from coterie.client.member.backoff import Backoff
 from coterie.client.net.jitter import jitter
 from coterie.spark.ledger.account import Account
@@ -237,7 +238,7 @@ class Batch:
 
     def _why_late(self, account: Account, late: ByPartition) -> str:
         at, offsets = next(iter(late.items()))
-        more = f" (and of {len(late) - 1} partitions more)" if late.keys() - {at} else ""
+        more = f" (and of {counted(len(late) - 1, 'more partition')})" if late.keys() - {at} else ""
         return (
             f"table {self._place.uri} has {at} up to offset {account.reached(at) - 1} from group"
             f" {self._group}, and of this batch's rows below that it does not have offsets {ranges(offsets)}"
