@@ -18,8 +18,8 @@ class ClientOptions(TypedDict, total=False):
     """The name of the client in the brokers' logs, and the beginning of its member id. Default: 'coterie'.
     """
     request_timeout_ms: int | str
-    """How long an answer to one request is waited for, in milliseconds; then it is sent again, or fails.
-    Takes a whole number of at least 1. Default: 30000.
+    """How long the answer to a request is waited for, in milliseconds; then it is sent again, or fails. Takes
+    a whole number of at least 1. Default: 30000.
     """
     default_api_timeout_ms: int | str
     """How long a call that has no timeout of its own tries before it fails, in milliseconds. Takes a whole
@@ -111,9 +111,9 @@ class ConsumerOptions(ClientOptions, total=False):
     """How often positions are committed, in milliseconds. Takes a whole number of at least 0. Default: 5000.
     """
     session_timeout_ms: int | str
-    """A member that has sent no heartbeat for so many milliseconds is removed, and others get its partitions;
-    lower finds a dead one sooner, higher forgives longer pauses. Takes a whole number of at least 1. Default:
-    45000.
+    """A member that has sent no heartbeat for this many milliseconds is removed, and others get its
+    partitions; lower finds a dead one sooner, higher forgives longer pauses. Takes a whole number of at least
+    1. Default: 45000.
     """
     heartbeat_interval_ms: int | str
     """How often a heartbeat is sent, in milliseconds; a third of the session is usual. Takes a whole number
@@ -131,7 +131,7 @@ class ConsumerOptions(ClientOptions, total=False):
     removed. Default: ('range', 'cooperative-sticky').
     """
     fetch_min_bytes: int | str
-    """A broker waits until so many bytes are there before it answers a fetch; more makes fewer, larger
+    """A broker waits until this many bytes are there before it answers a fetch; more makes fewer, larger
     fetches. Takes a whole number of at least 0. Default: 1.
     """
     fetch_max_bytes: int | str
@@ -190,7 +190,7 @@ class ProducerOptions(ClientOptions, total=False):
     least 1. Default: 60000.
     """
     batch_size: int | str
-    """A batch that has so many bytes is sent; larger ones compress better and cost fewer requests. Takes a
+    """A batch that has this many bytes is sent; larger ones compress better and cost fewer requests. Takes a
     whole number of at least 1. Default: 16384.
     """
     linger_ms: int | str
@@ -234,7 +234,7 @@ class ProducerOptions(ClientOptions, total=False):
     Default: True.
     """
     partitioner_availability_timeout_ms: int | str
-    """A partition is left out if its broker accepted nothing for so many milliseconds, though there was
+    """A partition is left out if its broker accepted nothing for this many milliseconds, though there was
     something to accept; 0 leaves out none. Takes a whole number of at least 0. Default: 0.
     """
     key_serializer: Callable[[Any], bytes | None] | None

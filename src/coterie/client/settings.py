@@ -56,7 +56,7 @@ JAVAS = frozenset(
     }
 )
 INSTANCE_ID = re.compile(r"[A-Za-z0-9._-]{1,249}")
-# Names that go out with requests, which have room for so many bytes.
+# Names that go out with requests, which have room for this many bytes.
 SENT = ("client_id", "client_rack", "group_id", "group_instance_id", "transactional_id")
 LONGEST_NAME = 32_767
 JAAS = re.compile(r"""\b(username|password)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)')""")
@@ -85,7 +85,7 @@ class ClientSettings:
     client_id: str = "coterie"
     """The name of the client in the brokers' logs, and the beginning of its member id."""
     request_timeout_ms: int = setting(30_000, rule="1..")
-    """How long an answer to one request is waited for, in milliseconds; then it is sent again, or fails."""
+    """How long the answer to a request is waited for, in milliseconds; then it is sent again, or fails."""
     default_api_timeout_ms: int = setting(60_000, rule="1..")
     """How long a call that has no timeout of its own tries before it fails, in milliseconds."""
     retry_backoff_ms: int = setting(100, kind="long")
@@ -231,8 +231,8 @@ class ConsumerSettings(ClientSettings):
     auto_commit_interval_ms: int = 5_000
     """How often positions are committed, in milliseconds."""
     session_timeout_ms: int = setting(45_000, rule="1..")
-    """A member that has sent no heartbeat for so many milliseconds is removed, and others get its partitions;
-    lower finds a dead one sooner, higher forgives longer pauses.
+    """A member that has sent no heartbeat for this many milliseconds is removed, and others get its
+    partitions; lower finds a dead one sooner, higher forgives longer pauses.
     """
     heartbeat_interval_ms: int = 3_000
     """How often a heartbeat is sent, in milliseconds; a third of the session is usual."""
@@ -248,7 +248,7 @@ class ConsumerSettings(ClientSettings):
     `range` is removed.
     """
     fetch_min_bytes: int = 1
-    """A broker waits until so many bytes are there before it answers a fetch; more makes fewer, larger
+    """A broker waits until this many bytes are there before it answers a fetch; more makes fewer, larger
     fetches.
     """
     fetch_max_bytes: int = setting(50 << 20, rule="1..")

@@ -42,7 +42,7 @@ class ProducerSettings(ClientSettings):
     transaction_timeout_ms: int = setting(60_000, rule="1..")
     """The coordinator aborts a transaction that takes longer, in milliseconds."""
     batch_size: int = setting(16_384, rule="1..")
-    """A batch that has so many bytes is sent; larger ones compress better and cost fewer requests."""
+    """A batch that has this many bytes is sent; larger ones compress better and cost fewer requests."""
     linger_ms: int = setting(5, kind="long")
     """How long a batch that is not full waits for more records, in milliseconds."""
     compression_type: str | None = setting("none", rule="|".join(CODECS))
@@ -74,7 +74,7 @@ class ProducerSettings(ClientSettings):
     partitioner_adaptive_partitioning_enable: bool = True
     """Whether partitions with short queues get more of the records without a key."""
     partitioner_availability_timeout_ms: int = setting(0, kind="long")
-    """A partition is left out if its broker accepted nothing for so many milliseconds, though there was
+    """A partition is left out if its broker accepted nothing for this many milliseconds, though there was
     something to accept; 0 leaves out none.
     """
     key_serializer: Callable[[Any], bytes | None] | None = None
