@@ -276,8 +276,9 @@ def environment(name: str, *, bootstrap: str, data: Path, work: Path, on: str) -
     """Return what a suite's run.sh finds in its environment; interop/lib.sh uses it."""
     scratch = work / name
     scratch.mkdir(exist_ok=True)
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     return {
-        **os.environ,
+        **kept,  # suites start thousands of programs, which are not to compile their modules each time
         "BOOTSTRAP": bootstrap,
         "BROKER": on,  # for suites that start their own
         "DATA": str(data),

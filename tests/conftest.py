@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import sys
 from typing import Any
 
 import pytest
@@ -22,14 +23,32 @@ __all__ = [
     "pytest_xdist_make_scheduler",
 ]
 
-SPARK = "tests/spark/"
+SPARK = "tests/spark/test_"
+# Which files share a Spark session: its start, and the warming up of its JVM, take longer than most tests.
+# They are two, so that two processes are at work; each other file is a share of its own.
+SESSIONS = {
+    "one Spark session": ("batch", "readme_spark", "sink", "spark_page", "what_if_rows"),
+    "another Spark session": (
+        *("history_live", "history_session", "history_tables", "ledger", "ledger_queries", "listener"),
+        *("sink_sources", "stream"),
+    ),
+}
+SESSION_OF = {f"{SPARK}{name}.py": session for session, names in SESSIONS.items() for name in names}
 LONGEST = (
-    SPARK,
     "tests/pipeline/test_main_job.py",
+    *SESSIONS,
+    f"{SPARK}driving.py",
     "tests/seeds/test_sim_seeds.py",
+    "tests/seeds/test_sim_faults.py",
     "tests/kills/test_kills.py",
 )
 LONGEST_FIRST = {share: place for place, share in enumerate(LONGEST)}
+
+# Tests start hundreds of programs, each of them for seconds. Where bytecode is not kept, each would compile
+# all of its modules again, and a JVM's optimising compiler costs more here than it ever gives back.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 # The machines are shared and noisy: a slow example says nothing, and what is found by chance would stop a
 # change that has nothing to do with it. So each run draws the same examples; others are drawn by
@@ -75,6 +94,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def share_of(nodeid: str) -> str:
-    """Return with which tests one shares its fixtures: those of its file, or of the one Spark session."""
+    """Return with which tests one shares its fixtures: those of its file, or of its Spark session."""
     path = nodeid.partition("::")[0]
-    return SPARK if path.startswith(SPARK) else path
+    return SESSION_OF.get(path, path)
