@@ -57,7 +57,7 @@ Ends = dict[Any, int]
     "-o", "--offset", metavar="N|-N|beginning|end",
     help="Start at offset N of each partition, or N records before its end. Not with --group.",
 )  # fmt: skip
-@click.option("--until-end", is_flag=True, help="Stop at the end as it was at the start.")
+@click.option("--until-end", is_flag=True, help="Stop after the records that were there at the start.")
 @click.option("--max", "most", metavar="N", type=click.IntRange(min=1), help="Stop after N records.")
 @broker_options
 @output_option

@@ -141,7 +141,7 @@ def members_of(ask: AskCluster, group: str) -> CommandResult:
 @command.command("story")
 @group_argument
 @click.option("--last", metavar="N", type=click.IntRange(min=1), help="Show only the last N entries.")
-@click.option("--follow", is_flag=True, help="Then show new entries as they come, until Ctrl-C.")
+@click.option("--follow", is_flag=True, help="Keep showing new entries until Ctrl-C.")
 @broker_options
 @output_option
 def story_command(group: str, last: int | None, follow: bool, broker: Settings, output: str) -> None:

@@ -152,7 +152,7 @@ def create_command(
 ) -> CommandResult:
     """Create a topic.
 
-    With --dry-run it is only shown where its replicas would be.
+    With --dry-run, only shows where the replicas would be.
     """
     if placing.by_hand is not None and (partitions or replication_factor):
         raise click.UsageError("--replica-assignment says how many: leave out the numbers")
