@@ -1,11 +1,12 @@
-"""Names of things: a topic's partition, the groups of a Spark sink, and Kafka's way to write a uuid."""
+"""Names of things: a topic's partition, a group's members, a Spark sink's groups, Kafka's form of a uuid."""
 
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections import Counter
 from collections.abc import Iterable
 from functools import partial
 from itertools import repeat
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from coterie.base.errors import Corrupt
@@ -47,6 +48,63 @@ class GroupMetadata(NamedTuple):
     generation: int = -1
     member_id: str = ""
     instance_id: str | None = None
+
+
+class Identified(Protocol):
+    """A member of a group, by the ids that Kafka knows of it."""
+
+    @property
+    def member_id(self) -> str: ...
+    @property
+    def client_id(self) -> str: ...
+    @property
+    def instance_id(self) -> str | None: ...
+
+
+RANDOM = re.compile(r"([0-9a-f]{4})[0-9a-f]{4}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
+"""The id that a broker adds to a client's name, and the part of it that is printed."""
+
+
+def short_id(member_id: str) -> str:
+    """Return a member id without most of its random part."""
+    return RANDOM.sub(r"\1…", member_id)
+
+
+class ShortNames:
+    """The short names of a group's members, the same wherever people read of them.
+
+    A static member is called by its instance id, a dynamic one by its client id: both stay when the client is
+    started again. Where members of one generation share a client id, each of them is called by its own id,
+    shortened if that tells it from the others.
+    """
+
+    def __init__(self, generations: Iterable[Iterable[Identified]] = ()) -> None:
+        self._members: dict[str, tuple[str, str | None]] = {}
+        self._shared: set[str] = set()
+        self._short: Counter[str] = Counter()
+        for members in generations:
+            self.learn(members)
+
+    def learn(self, members: Iterable[Identified]) -> None:
+        """Take in the members of a generation; names of those that share a client id change with it."""
+        taken: set[str] = set()
+        for one in members:
+            if one.member_id not in self._members:
+                self._members[one.member_id] = one.client_id, one.instance_id
+                self._short[short_id(one.member_id)] += 1
+            name = one.instance_id or one.client_id
+            if name in taken:
+                self._shared.add(name)
+            taken.add(name)
+
+    def of(self, member_id: str) -> str:
+        """Return the short name of a member, also of one that no generation has."""
+        client_id, instance_id = self._members.get(member_id, ("", None))
+        name = instance_id or client_id
+        if name and (instance_id or name not in self._shared):
+            return name
+        shortened = short_id(member_id)
+        return shortened if self._short[shortened] <= 1 else member_id
 
 
 def uuid_text(uuid: UUID) -> str:

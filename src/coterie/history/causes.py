@@ -405,7 +405,7 @@ def leaver_of(member: StoredMember, chapters: Sequence[Chapter], place: int, bef
     shown = before.presence_of(member)
     return Leaver(
         member.member_id,
-        member.name,
+        member.short_name,
         member.instance_id is not None,
         member.session_ms,
         member.rebalance_ms,
@@ -586,6 +586,6 @@ def stopped(before: Chapter, change: Change) -> Stopped | None:
 
 def names(members: Iterable[StoredMember]) -> str:
     """Return members' names, the first few of them."""
-    found = sorted({member.name for member in members})
+    found = sorted({member.short_name for member in members})
     more = f" and {len(found) - 5} more" if len(found) > 5 else ""
     return ", ".join(found[:5]) + more

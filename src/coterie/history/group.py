@@ -13,7 +13,7 @@ from coterie.history.bursts import waves_of
 from coterie.history.causes import SUBSCRIPTION_CHANGED, Cause, Chapter, chapters_of, explained
 from coterie.history.departures import LEFT, Departure
 from coterie.history.log.clock import in_order
-from coterie.history.log.members import Formed, StoredMember, formed, numbers_by_topic
+from coterie.history.log.members import Formed, StoredMember, formed, named, numbers_by_topic
 from coterie.history.log.records import CLASSIC, NEXT_GENERATION, Entry
 from coterie.history.log.runs import Run, by_partition
 from coterie.history.nextgen import next_generation
@@ -174,7 +174,7 @@ def outlined(
         records = [
             one and one._replace(formed_ms=at_ms) for one, at_ms in zip(records, right_ms, strict=True)
         ]
-    chapters = chapters_of(records, [one.place for one in mine], right_ms, runs)
+    chapters = chapters_of(named(records), [one.place for one in mine], right_ms, runs)
     generations: list[Generation] = []
     gone: list[Sequence[Departure]] = []
     for place, (chapter, causes, departures) in enumerate(explained(chapters)):

@@ -14,6 +14,7 @@ from html import escape
 from itertools import islice
 from typing import NamedTuple
 
+from coterie.base.ids import ShortNames
 from coterie.base.plain import counted, moment, moment_text
 from coterie.history.advice import Advice, Backing, Losses, Replays, advice_for, losses_of, seconds
 from coterie.history.ownership import costs_of
@@ -25,6 +26,7 @@ from coterie.story.drawing import (
     Window,
     axis,
     bands,
+    colour,
     document,
     floor_of,
     guides,
@@ -40,6 +42,7 @@ GROUPS_MOST = 10_000
 """So many groups have a row in the summary, the worst."""
 HEADS = ("group", "stood still", "rebalances", "members removed", "storms")
 REBALANCES_MOST, DAYS_MOST, MEMBERS_MOST = 200, 31, 100
+LEGEND_MOST = 20
 DAY_MS = 86_400_000
 NO_MEMBER = -1
 
@@ -194,17 +197,26 @@ def advised(found: tuple[Advice, Backing | None] | None) -> str:
     return f"Nothing tried helps. Tried first, {setting}: {why}. {backed}"
 
 
-def members_of(assignments: Sequence[Assignment]) -> Iterator[Sequence[str]]:
+def short_names(assignments: Iterable[Assignment]) -> ShortNames:
+    """Return the short names of all members that had an assignment."""
+    generations: dict[tuple[int, int], dict[str, Assignment]] = defaultdict(dict)
+    for one in assignments:
+        generations[one.formed_at, one.generation][one.member_id] = one
+    return ShortNames(members.values() for members in generations.values())
+
+
+def members_of(assignments: Sequence[Assignment], names: ShortNames) -> Iterator[Sequence[str]]:
     """Yield a row for each member, in the order of their coming: who it was, and what it read."""
     topics: dict[str, dict[str, None]] = {}
     members: dict[str, Assignment] = {}
     for one in assignments:
         members.setdefault(one.member_id, one)
         topics.setdefault(one.member_id, {}).update({one.topic: None} if one.topic else {})
-    yield "member", "client", "host", "instance", "session", "topics"
+    yield "member", "member id", "client", "host", "instance", "session", "topics"
     for member_id, one in islice(members.items(), MEMBERS_MOST):
         session = seconds(one.session_timeout_ms) if one.session_timeout_ms > 0 else "–"  # the broker's
         yield (
+            names.of(member_id),
             member_id,
             one.client_id,
             one.client_host,
@@ -213,7 +225,7 @@ def members_of(assignments: Sequence[Assignment]) -> Iterator[Sequence[str]]:
             ", ".join(topics[member_id]),
         )
     if len(members) > MEMBERS_MOST:
-        yield f"and {len(members) - MEMBERS_MOST:,} more", "", "", "", "", ""
+        yield f"and {len(members) - MEMBERS_MOST:,} more", "", "", "", "", "", ""
 
 
 def group_page(page: Page) -> Iterator[str]:
@@ -223,9 +235,10 @@ def group_page(page: Page) -> Iterator[str]:
     yield f"<h1>{escape(history.group_id)}</h1><p>{advised(page.advice)}</p>"
     for wave in history.waves:
         yield f"<p>{wave.kind}, {stamp(wave.from_ms)} to {stamp(wave.to_ms)}: {escape(wave.why)}</p>"
-    yield from ownership_of(history)
+    names = short_names(history.assignments)
+    yield from ownership_of(history, names)
     yield "<h2>Members</h2>"
-    yield from table(members_of(history.assignments))
+    yield from table(members_of(history.assignments, names))
     yield "<h2>Rebalances by cause</h2>"
     yield from table(causes_of(history.generations))
     yield from table(rebalances_of(history))
@@ -236,7 +249,7 @@ def group_page(page: Page) -> Iterator[str]:
     yield "</section>"
 
 
-def ownership_of(history: History) -> Iterator[str]:
+def ownership_of(history: History, names: ShortNames) -> Iterator[str]:
     """Yield the picture of who owned what, with the times in which nobody was at work."""
     ended = [one.formed_at for one in history.generations] + [one.to_ms for one in history.stalls]
     ended += [one.to_ms or one.from_ms for one in history.ownership]
@@ -244,12 +257,13 @@ def ownership_of(history: History) -> Iterator[str]:
     if not began:
         return
     window = Window(min(began), max(max(ended), min(began) + 1_000))
-    rows, names = rows_of(history, window)
+    rows, drawn = rows_of(history, window, names)
     shown = picked(rows)
     less = "" if len(shown) == len(rows) else f" {len(shown)} of {len(rows):,} partitions, evenly picked."
     yield (
-        '<h2>Who owned what</h2><p class="key">A row a partition, a colour a member;'
-        f'<i style="background:var(--gap)"></i>nobody, or one that got nowhere.{less}</p>'
+        '<h2>Who owned what</h2><p class="key">A row is a partition, a colour is a member:'
+        f"{legend(drawn)}"
+        f'<i style="background:var(--gap)"></i>no owner, or one that read nothing.{less}</p>'
     )
     floor = floor_of(len(shown))
     moments = [
@@ -259,19 +273,28 @@ def ownership_of(history: History) -> Iterator[str]:
     parts = [
         *lines(moments, window, floor),
         *guides(row.name for row in shown),
-        *bands(shown, window, names.__getitem__),
+        *bands(shown, window, drawn.__getitem__),
         *axis(window, floor, short),
     ]
     yield picture(parts, len(shown))
 
 
-def rows_of(history: History, window: Window) -> tuple[list[Row], list[str]]:
+def legend(names: Sequence[str]) -> str:
+    """Return the colours of the first members with their names, as HTML."""
+    shown = [
+        f'<i style="background:{colour(number)}"></i>{escape(name)}'
+        for number, name in enumerate(names[:LEGEND_MOST])
+    ]
+    return "".join(shown) + (f" and {len(names) - LEGEND_MOST:,} more" if len(names) > LEGEND_MOST else "")
+
+
+def rows_of(history: History, window: Window, names: ShortNames) -> tuple[list[Row], list[str]]:
     """Return a row a partition, and the names of the members that they number."""
     numbers: dict[str, int] = {}
     spans: dict[tuple[str, int], list[Span]] = defaultdict(list)
     idle: dict[tuple[str, int], list[Span]] = defaultdict(list)
     for one in history.ownership:
-        number = numbers.setdefault(one.instance_id or one.client_id or one.member_id, len(numbers))
+        number = numbers.setdefault(names.of(one.member_id), len(numbers))
         to_ms = window.to_ms if one.to_ms is None else one.to_ms
         spans[one.topic, one.partition].append(Span(one.from_ms, to_ms, number))
     for stall in history.stalls:

@@ -1,5 +1,6 @@
 """Kafka's uuids, partitions, codes, and what our exceptions say."""
 
+from typing import NamedTuple
 from uuid import UUID
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 from coterie.base.codes import Code
 from coterie.base.errors import Corrupt, CoterieError, Refused, RefusedBy
-from coterie.base.ids import ZERO_UUID, TopicPartition, uuid_from_text, uuid_text
+from coterie.base.ids import ZERO_UUID, ShortNames, TopicPartition, uuid_from_text, uuid_text
 
 
 def test_a_uuid_is_written_as_kafka_writes_it():
@@ -58,3 +59,41 @@ def test_a_refusal_carries_its_code_and_the_slug_of_its_heading():
     assert (refusal.code, refusal.slug) == (Code.UNKNOWN_MEMBER_ID, "unknown-member-id")
     assert str(RefusedBy(Code.NOT_COORDINATOR)).startswith("NOT_COORDINATOR; ")
     assert isinstance(refusal, Refused)
+
+
+class Member(NamedTuple):
+    member_id: str
+    client_id: str
+    instance_id: str | None = None
+
+
+def an_id(client: str, four: str) -> str:
+    """Return a member id as brokers make them."""
+    return f"{client}-{four}1a2b-0000-4000-8000-{'0' * 12}"
+
+
+def test_a_member_is_called_by_what_stays_when_its_client_is_started_again():
+    first, again = an_id("app", "8ce6"), an_id("app", "9df7")
+    static = Member(an_id("i-1", "aaaa"), "app", "i-1")
+    names = ShortNames([[Member(first, "app"), static], [Member(again, "app"), static]])
+
+    assert [names.of(one) for one in (first, again, static.member_id)] == ["app", "app", "i-1"]
+
+
+def test_members_of_a_generation_that_share_a_client_id_are_told_apart_in_all_generations():
+    ids = [an_id("app", four) for four in ("8ce6", "9df7", "aaaa")]
+    names = ShortNames([[Member(ids[0], "app")], [Member(one, "app") for one in ids[1:]]])
+
+    assert [names.of(one) for one in ids] == ["app-8ce6…", "app-9df7…", "app-aaaa…"]
+
+
+def test_member_ids_that_are_alike_when_shortened_are_not_shortened():
+    ids = [an_id("app", "8ce6"), an_id("app", "8ce6").replace("1a2b", "ffff")]
+    names = ShortNames([[Member(one, "app") for one in ids]])
+
+    assert [names.of(one) for one in ids] == ids
+
+
+def test_a_member_that_no_generation_has_is_called_by_its_short_id():
+    assert ShortNames().of(an_id("app", "8ce6")) == "app-8ce6…"
+    assert ShortNames().of("no uuid") == "no uuid"

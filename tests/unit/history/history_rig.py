@@ -62,15 +62,18 @@ class Tale:
         owned: Mapping[str, Sequence[int]] | None = None,
         topics: Mapping[str, Sequence[str]] | None = None,
         again: bool = False,
+        client: str | None = None,
     ) -> Tale:
         """A generation: members by id (`client/1`, or `client@instance/1`) with their partitions: of their
-        first topic, or of each topic.
+        first topic, or of each topic. With `client`, that is the client id of all of them.
         """
         self.generation += not again
         seats = tuple(
             self.seat(name, numbers, (owned or {}).get(name), (topics or {}).get(name, ("t",)))
             for name, numbers in members.items()
         )
+        if client is not None:
+            seats = tuple(one._replace(client_id=client) for one in seats)
         value = GroupMetadataValue(
             "consumer", self.generation, "range" if seats else None, None, at_ms, seats
         )

@@ -298,3 +298,22 @@ def test_advice_on_many_restarts_does_not_look_at_all_of_them_for_each():
     assert case.back_ms("b/0", 60_000) == 90_000
     assert len([*static_membership(case)]) == 1
     assert Moment.compared <= 60 * times
+
+
+def test_members_that_share_a_client_id_are_told_apart_in_text_and_report():
+    """As processes of one program are, which all have its client id."""
+    ids = [f"app-{four}1a2b-0000-4000-8000-{'0' * 12}" for four in ("8ce6", "9df7")]
+    tale = Tale().formed(0, dict.fromkeys(ids, (0, 1)) | {ids[1]: (2, 3)}, client="app")
+    tale.commit(500, 60_000, 0, 1, 2, 3).formed(70_000, {ids[0]: (0, 1, 2, 3)}, client="app")
+    told = tale.commit(70_500, 90_000, 0, 1, 2, 3).told()
+
+    page = report([told], title="")
+
+    names = [f"app-{four}…" for four in ("8ce6", "9df7")]
+    picture = re.search(r"<svg.*?</svg>", page)
+    assert picture is not None
+    assert all(f"<title>{name}</title>" in picture[0] for name in names)
+    assert all(f"</i>{name}" in page and f'<td class="t">{name}</td><td class="t">' in page for name in names)
+    assert names[1] in text(told, 10)
+    assert any(names[1] in words for words in told.generations[1].evidence)
+    assert {one.member_id for one in told.ownership} == set(ids)

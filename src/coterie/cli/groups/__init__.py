@@ -31,6 +31,7 @@ from coterie.cli.output import listing_deleted, say_json, when_output_closes
 from coterie.cli.tables import table
 
 if TYPE_CHECKING:
+    from coterie.base.ids import ShortNames
     from coterie.cli.groups.texts import Document, GroupOffsets
     from coterie.client.admin.admin import Admin
     from coterie.client.admin.groups import DescribedGroup
@@ -152,11 +153,11 @@ def story_command(group: str, last: int | None, follow: bool, broker: Settings, 
     from coterie.base.errors import CoterieError
     from coterie.cli.groups.texts import story_lines
 
-    def show(document: Document, cost: Cost | None) -> None:
+    def show(document: Document, cost: Cost | None, names: ShortNames) -> None:
         if output == "json":
             say_json(document)
             return
-        for line in story_lines(document, cost, coloured=True):
+        for line in story_lines(document, cost, names, coloured=True):
             click.echo(line)
 
     try:
@@ -174,22 +175,26 @@ async def _story(
     group: str,
     last: int | None,
     follow: bool,
-    show: Callable[[Document, Cost | None], None],
+    show: Callable[[Document, Cost | None, ShortNames], None],
 ) -> int:
     """Show the story up to now, of which only the last entries if so many are asked for, and then new ones;
     return how many were shown.
     """
+    from coterie.base.ids import ShortNames
+    from coterie.cli.groups.texts import members_of
     from coterie.client.errors import ClientTimeout
     from coterie.story.cost import Costs
     from coterie.story.reader import StoryReader
 
     reader = await StoryReader.open(cluster, group)
     costs = Costs()  # of all rebalances, since each begins with what the one before has led to
+    names = ShortNames()  # of all members, so that a name stays the same over the whole story
     entries: deque[tuple[Document, Cost | None]] = deque(maxlen=last)
     async for document in reader.until_now():
+        names.learn(members_of(document))
         entries.append((document, costs.of(document)))
     for entry in entries:
-        show(*entry)
+        show(*entry, names)
     shown = len(entries)
     if follow:
         task = asyncio.current_task()
@@ -202,7 +207,8 @@ async def _story(
             await asyncio.sleep(AWAY_S)
             continue
         for document in documents:
-            show(document, costs.of(document))
+            names.learn(members_of(document))
+            show(document, costs.of(document), names)
             shown += 1
     return shown
 

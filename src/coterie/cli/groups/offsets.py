@@ -31,7 +31,7 @@ form_options = with_options(
     click.option(
         "--to-current", is_flag=True, help="To the committed offset; to the end where there is none."
     ),
-    click.option("--to-offset", type=int, metavar="N", help="To this offset, or the nearest one that exists."),
+    click.option("--to-offset", type=int, metavar="N", help="To this offset, or the nearest that exists."),
     click.option("--shift-by", type=int, metavar="N", help="N records forward; back if N is negative."),
     click.option(
         "--to-datetime", metavar="TIME", help="To the first record since TIME; UTC unless it names a zone."

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from collections.abc import Mapping
 from textwrap import TextWrapper
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from coterie.base.ids import notes_batches
+from coterie.base.ids import ShortNames, notes_batches, short_id
 from coterie.base.plain import counted, moment_text, plain
 from coterie.cli.tables import by_topic, partitions_text, table
 
@@ -24,8 +22,6 @@ Document = dict[str, Any]
 
 INDENT = " " * 26
 WIDTH = 160
-RANDOM = re.compile(r"([0-9a-f]{4})[0-9a-f]{4}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
-"""The id that a broker adds to a client's name, and the part of it that is printed."""
 UNREADABLE = "unknown: cannot be read"
 BATCHES = "A Spark query has committed the numbers of its batches here, no offsets: there is no lag."
 
@@ -141,17 +137,23 @@ def partition_lines(group: Document) -> list[str]:
 
 
 def story_lines(
-    document: Mapping[str, Any], cost: Cost | None = None, *, coloured: bool = False
+    document: Mapping[str, Any],
+    cost: Cost | None = None,
+    names: ShortNames | None = None,
+    *,
+    coloured: bool = False,
 ) -> list[str]:
-    """Return the lines of one record of a story; of an unknown kind its name alone. `cost` is that of a
-    rebalance, None where it is not known. They are plain but for the colours.
+    """Return the lines of one record of a story; of an unknown kind its name alone.
+
+    `cost` is that of a rebalance, None where it is not known. `names` are those of all the group's members,
+    None where only this record is known. The lines are plain but for the colours.
     """
     stamp = moment_text(document["at"] + document.get("stopped_ms", 0))
     match document.get("kind"):
         case "move":
             return wrapped(plain(f"{stamp}  {move_line(document)}"), INDENT)
         case "rebalance":
-            first, *rest = map(plain, rebalance_lines(document, cost))
+            first, *rest = map(plain, rebalance_lines(document, cost, names))
             title = click.style(first, bold=True) if coloured else first
             lines = [line for one in rest for line in wrapped(INDENT + one, INDENT + "    ")]
             return [f"{stamp}  {title}", *lines]
@@ -175,29 +177,37 @@ def move_line(document: Mapping[str, Any]) -> str:
 
 def person_text(person: Mapping[str, Any]) -> str:
     static = f", instance {person['instance_id']}" if person["instance_id"] else ""
-    return f"{short(person['member_id'])} at {person['host']}{static}"
+    return f"{short_id(person['member_id'])} at {person['host']}{static}"
 
 
-def short(member_id: str) -> str:
-    """Return a member id without most of its random part: what is left tells members apart."""
-    return RANDOM.sub(r"\1…", member_id)
+class Person(NamedTuple):
+    """A member as a story has it."""
+
+    member_id: str
+    client_id: str
+    instance_id: str | None
 
 
-def rebalance_lines(document: Mapping[str, Any], cost: Cost | None) -> list[str]:
+def members_of(document: Mapping[str, Any]) -> list[Person]:
+    """Return the members of a rebalance; none for another record."""
+    members = document["members"] if document.get("kind") == "rebalance" else {}
+    return [Person(key, one["client_id"], one["instance_id"]) for key, one in members.items()]
+
+
+def rebalance_lines(
+    document: Mapping[str, Any], cost: Cost | None, names: ShortNames | None = None
+) -> list[str]:
     settled = "" if document["settled"] else ", cut short"
     lines = [
         f"generation {document['generation']} with {counted(document['size'], 'member')}"
         f" because {', '.join(document['why'])}{settled}",
         cost_text(document, cost),
     ]
-    clients = Counter(member["client_id"] for member in document["members"].values())
+    names = ShortNames([members_of(document)]) if names is None else names
     for member_id, member in document["members"].items():
         mark = "joined " if member_id in document["joined"] else ""
-        name, shown = member["client_id"], short(member_id)
-        if clients[name] > 1:
-            name = shown if shown.startswith(name) else f"{name} ({member['instance_id'] or shown})"
-        lines.append(f"  {mark}{name}: {member_text(member)}")
-    lines += [f"  left {short(member_id)}" for member_id in document["left"]]
+        lines.append(f"  {mark}{names.of(member_id)}: {member_text(member)}")
+    lines += [f"  left {names.of(member_id)}" for member_id in document["left"]]
     return lines
 
 

@@ -35,7 +35,7 @@ STUCK_AFTER_S = 30.0
 )
 @click.option(
     "--watch", is_flag=True,
-    help="With --bootstrap: keep running, and print a line for each storm of rebalances and each stuck group.",
+    help="With --bootstrap: keep running; print a line for each storm of rebalances and each stuck group.",
 )  # fmt: skip
 @click.option(
     "--stuck-after", metavar="S", type=click.FloatRange(min=0.1),

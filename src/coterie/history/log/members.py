@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
 from coterie.base.errors import Corrupt
-from coterie.base.ids import TopicPartition
+from coterie.base.ids import ShortNames, TopicPartition
 from coterie.history.log.records import Entry
 from coterie.wire.payloads.consumer_offsets import GroupMetadataValue, MemberMetadata
 from coterie.wire.payloads.consumer_protocol import PROTOCOL_TYPE, Assignment, Subscription
@@ -27,6 +27,8 @@ class StoredMember(NamedTuple):
     topics: frozenset[str] | None
     owned: frozenset[TopicPartition]
     assigned: frozenset[TopicPartition]
+    told_apart: str | None = None
+    """Its short name, where others of its group have its client id, too."""
 
     @property
     def who(self) -> tuple[str, str]:
@@ -35,8 +37,13 @@ class StoredMember(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return the name that people call it by."""
+        """Return what stays when its client is started again."""
         return self.instance_id or self.client_id or self.member_id
+
+    @property
+    def short_name(self) -> str:
+        """Return the name that people read (`coterie.base.ids.ShortNames`)."""
+        return self.told_apart or self.name
 
 
 class Formed(NamedTuple):
@@ -77,6 +84,19 @@ def formed(entry: Entry) -> Formed:
         members,
         counts_of(members.values()),
     )
+
+
+def named(records: Sequence[Formed | None]) -> list[Formed | None]:
+    """Return a group's records with short names that tell its members apart."""
+    names = ShortNames(record.members.values() for record in records if record is not None)
+    return [record and record._replace(members=named_members(record.members, names)) for record in records]
+
+
+def named_members(members: Mapping[str, StoredMember], names: ShortNames) -> Mapping[str, StoredMember]:
+    """Return the same members where their names tell them apart already."""
+    if all(names.of(member_id) == one.name for member_id, one in members.items()):
+        return members
+    return {member_id: one._replace(told_apart=names.of(member_id)) for member_id, one in members.items()}
 
 
 def counts_of(members: Iterable[StoredMember]) -> dict[str, int]:
