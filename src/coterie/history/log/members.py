@@ -27,7 +27,7 @@ class StoredMember(NamedTuple):
     topics: frozenset[str] | None
     owned: frozenset[TopicPartition]
     assigned: frozenset[TopicPartition]
-    told_apart: str | None = None
+    distinct_name: str | None = None
     """Its short name, where others of its group have its client id, too."""
 
     @property
@@ -43,7 +43,7 @@ class StoredMember(NamedTuple):
     @property
     def short_name(self) -> str:
         """Return the name that people read (`coterie.base.ids.ShortNames`)."""
-        return self.told_apart or self.name
+        return self.distinct_name or self.name
 
 
 class Formed(NamedTuple):
@@ -96,7 +96,7 @@ def named_members(members: Mapping[str, StoredMember], names: ShortNames) -> Map
     """Return the same members where their names tell them apart already."""
     if all(names.of(member_id) == one.name for member_id, one in members.items()):
         return members
-    return {member_id: one._replace(told_apart=names.of(member_id)) for member_id, one in members.items()}
+    return {member_id: one._replace(distinct_name=names.of(member_id)) for member_id, one in members.items()}
 
 
 def counts_of(members: Iterable[StoredMember]) -> dict[str, int]:
