@@ -37,7 +37,7 @@ class StoredMember(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return what stays when its client is started again."""
+        """Return the name that stays when its client is started again."""
         return self.instance_id or self.client_id or self.member_id
 
     @property
