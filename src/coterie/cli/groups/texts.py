@@ -180,7 +180,7 @@ def person_text(person: Mapping[str, Any]) -> str:
     return f"{short_id(person['member_id'])} at {person['host']}{static}"
 
 
-class Person(NamedTuple):
+class StoryMember(NamedTuple):
     """A member as a story has it."""
 
     member_id: str
@@ -188,10 +188,10 @@ class Person(NamedTuple):
     instance_id: str | None
 
 
-def members_of(document: Mapping[str, Any]) -> list[Person]:
+def members_of(document: Mapping[str, Any]) -> list[StoryMember]:
     """Return the members of a rebalance; none for another record."""
     members = document["members"] if document.get("kind") == "rebalance" else {}
-    return [Person(key, one["client_id"], one["instance_id"]) for key, one in members.items()]
+    return [StoryMember(key, one["client_id"], one["instance_id"]) for key, one in members.items()]
 
 
 def rebalance_lines(
