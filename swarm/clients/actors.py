@@ -282,7 +282,7 @@ class Reader(Client):
         if code:
             self._must_fail = self.diary.refused(code, place, joined=self.member.phase in JOINED)
 
-    def _break(self, wanted: m.HangUp) -> None:
+    def _break(self, wanted: m.Disconnect) -> None:
         """Break the connections to the coordinator."""
         if self.coordinator is not None:
             for purpose in (GROUP, OFFSETS):
@@ -300,10 +300,10 @@ class Reader(Client):
         request = messages.find_coordinator(self.version(ApiKey.FIND_COORDINATOR), self.group_id)
         self._ask_anyone(request, self._told(wanted, done))
 
-    def _look_around(self, wanted: m.Look) -> None:
+    def _refresh_metadata(self, wanted: m.RefreshMetadata) -> None:
         def done(answer: Any) -> None:
             found = messages.read_metadata(answer).assignable(internal=wanted.topics is not None)
-            self.member.looked(wanted, found, self.now_ms)
+            self.member.metadata_received(wanted, found, self.now_ms)
 
         request = messages.metadata(self.version(ApiKey.METADATA), wanted.topics)
         self._ask_anyone(request, self._told(wanted, done))
@@ -435,14 +435,14 @@ class Reader(Client):
 
 
 CARRY_OUT: Mapping[type[m.Request], Callable[[Reader, Any], None]] = {
-    m.HangUp: Reader._break,
+    m.Disconnect: Reader._break,
     m.FindCoordinator: Reader._find,
-    m.Look: Reader._look_around,
+    m.RefreshMetadata: Reader._refresh_metadata,
     m.Join: Reader._exchange,
     m.Sync: Reader._exchange,
     m.Heartbeat: Reader._exchange,
     m.Commit: Reader._commit,
     m.Call: Reader._call_back,
     m.Leave: Reader._exchange,
-    m.Survey: Reader._exchange,
+    m.DescribeGroup: Reader._exchange,
 }

@@ -208,7 +208,7 @@ class RawClient(Client):
         topics = [{"name": topic, "partitions": [{"partition_index": 0}]}]
         self._send(messages.request(ApiKey.OFFSET_DELETE, 0, group_id=group_id, topics=topics))
 
-    def _look_around(self) -> None:
+    def _refresh_metadata(self) -> None:
         group_id = self.world.random.choice(self.groups)
         if self.world.chance(0.5):
             self._send(messages.request(ApiKey.LIST_GROUPS, 5, states_filter=(), types_filter=()))
@@ -228,5 +228,5 @@ ACTS = (
     RawClient._join,
     RawClient._join,
     RawClient._delete,
-    RawClient._look_around,
+    RawClient._refresh_metadata,
 )

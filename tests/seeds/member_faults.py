@@ -381,5 +381,5 @@ def nobody_asks_what_an_earlier_self_has_left() -> Iterator[None]:
     def content(self: Member, now_ms: int) -> None:
         self._returned = False
 
-    with without_look(Member._survey, content):
+    with without_look(Member._describe_group, content):
         yield

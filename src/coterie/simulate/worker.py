@@ -115,7 +115,7 @@ class Worker:
         self._deferred.clear()
         self._note_work()
 
-    def look(self) -> None:
+    def refresh_metadata(self) -> None:
         """Look at the topics anew, as a process does from time to time."""
         self.member.subscribe(self.course.topics_of(self.slot), self.agenda.now_ms)
         self._happen(self._run)
@@ -304,7 +304,7 @@ class Worker:
         wanted = self._calls.pop(call, None)
         if wanted is None:
             return
-        if isinstance(wanted, m.Look):
+        if isinstance(wanted, m.RefreshMetadata):
             self._has_looked = answer is not None  # if not it looks again soon, among its heartbeats
         if answer is None:
             self.member.unanswered(wanted, self.agenda.now_ms)
@@ -312,11 +312,11 @@ class Worker:
             call.done(answer)
         self._run()
 
-    def _hang_up(self, wanted: m.HangUp) -> None:
+    def _disconnect(self, wanted: m.Disconnect) -> None:
         """Break the connections to the coordinator: nothing that was asked there is answered."""
         calls, self._calls = self._calls, {}
         for call, request in calls.items():
-            if isinstance(request, m.FindCoordinator | m.Look):
+            if isinstance(request, m.FindCoordinator | m.RefreshMetadata):
                 self._calls[call] = request
             else:
                 self.station.forget(call)
@@ -328,18 +328,18 @@ class Worker:
 
         self._call(wanted, lambda call: call.take(Code.NONE), found)
 
-    def _look(self, wanted: m.Look) -> None:
+    def _refresh_metadata(self, wanted: m.RefreshMetadata) -> None:
         known = self.course.there
         there = {topic: count for topic, count in known.items() if topic in (wanted.topics or known)}
 
         def looked(answer: Any) -> None:
-            self.member.looked(wanted, answer, self.agenda.now_ms)
+            self.member.metadata_received(wanted, answer, self.agenda.now_ms)
 
         self._call(wanted, lambda call: call.take(Cluster(partition_counts=there)), looked)
 
-    def _survey(self, wanted: m.Survey) -> None:
+    def _describe_group(self, wanted: m.DescribeGroup) -> None:
         """Be told nothing: members of other clients, whose lives are lived through again here, do not ask."""
-        self.member.surveyed(wanted, m.Surveyed(Code.NONE), self.agenda.now_ms)
+        self.member.group_described(wanted, m.GroupDescription(Code.NONE), self.agenda.now_ms)
 
     def _call_back(self, wanted: m.Call) -> None:
         """Be the application's listener, which has nothing to do."""
@@ -455,15 +455,15 @@ class Worker:
 
 
 CARRY_OUT: Mapping[type[m.Request], Callable[[Worker, Any], None]] = {
-    m.HangUp: Worker._hang_up,
+    m.Disconnect: Worker._disconnect,
     m.FindCoordinator: Worker._find,
-    m.Look: Worker._look,
+    m.RefreshMetadata: Worker._refresh_metadata,
     m.Join: Worker._join,
     m.Sync: Worker._sync,
     m.Heartbeat: Worker._heartbeat,
     m.Call: Worker._call_back,
     m.Leave: Worker._leave,
-    m.Survey: Worker._survey,
+    m.DescribeGroup: Worker._describe_group,
 }
 
 

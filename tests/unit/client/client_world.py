@@ -20,19 +20,19 @@ from coterie.base.ids import TopicPartition
 from coterie.client.member import (
     Call,
     Commit,
+    DescribeGroup,
+    Disconnect,
     FindCoordinator,
-    HangUp,
+    GroupDescription,
     Heartbeat,
     Join,
     Joined,
     Leave,
-    Look,
     Member,
     MemberSettings,
     Phase,
+    RefreshMetadata,
     Request,
-    Survey,
-    Surveyed,
     Sync,
     Synced,
     Wait,
@@ -92,7 +92,7 @@ class Process:
                 case Wait(until_ms=until_ms):
                     assert until_ms is None or until_ms > self.world.rig.now_ms
                     return
-                case HangUp():
+                case Disconnect():
                     self.break_off()
                 case Call():
                     self.check_call(request)
@@ -156,7 +156,7 @@ class Process:
         self.to_send.clear()
         self.calls.clear()
         for request in lost:
-            if isinstance(request, Look | FindCoordinator):
+            if isinstance(request, RefreshMetadata | FindCoordinator):
                 self.to_send.append(request)
             else:
                 self.unanswered(request)
@@ -210,13 +210,15 @@ class World:
         match request:
             case FindCoordinator():
                 member.found(Code.NONE, now_ms)
-            case Look(topics=topics):
-                member.looked(request, self.cluster if topics is None else self.some(topics), now_ms)
-            case Survey():
+            case RefreshMetadata(topics=topics):
+                member.metadata_received(
+                    request, self.cluster if topics is None else self.some(topics), now_ms
+                )
+            case DescribeGroup():
                 group = self.rig.group
                 shares = [Assignment.decode(one.assignment).partitions for one in group.members.values()]
                 owned = frozenset(one for share in shares for one in share)
-                member.surveyed(request, Surveyed(Code.NONE, group.state.value, owned), now_ms)
+                member.group_described(request, GroupDescription(Code.NONE, group.state.value, owned), now_ms)
             case _:
                 command = self.command_of(process, request)
                 process.calls[command.call] = request

@@ -16,20 +16,20 @@ from coterie.base.ids import TopicPartition
 from coterie.client.member import (
     Call,
     Commit,
+    DescribeGroup,
+    Disconnect,
     FindCoordinator,
     Generation,
-    HangUp,
+    GroupDescription,
     Heartbeat,
     Join,
     Joined,
     Leave,
-    Look,
     Member,
     MemberSettings,
     Phase,
+    RefreshMetadata,
     Request,
-    Survey,
-    Surveyed,
     Sync,
     Synced,
     Wait,
@@ -169,7 +169,7 @@ class Answers:
         match request:
             case FindCoordinator():
                 member.found(Code.NONE, now_ms)
-            case Look():
+            case RefreshMetadata():
                 self.look(request)
             case Join():
                 self.let_in(request)
@@ -183,16 +183,18 @@ class Answers:
                 member.called_back(None, now_ms)
             case Leave():
                 member.left(request)
-            case Survey():
-                member.surveyed(request, Surveyed(Code.NONE, "Stable", frozenset({T0, T1, T2, U0})), now_ms)
-            case HangUp() | Wait():
+            case DescribeGroup():
+                member.group_described(
+                    request, GroupDescription(Code.NONE, "Stable", frozenset({T0, T1, T2, U0})), now_ms
+                )
+            case Disconnect() | Wait():
                 pass
 
-    def look(self, request: Look) -> None:
+    def look(self, request: RefreshMetadata) -> None:
         counts = self.cluster.partition_counts
         topics = counts.keys() if request.topics is None else request.topics & counts.keys()
         there = Cluster(partition_counts={one: counts[one] for one in topics}, racks=self.cluster.racks)
-        self.member.looked(request, there, self.now_ms)
+        self.member.metadata_received(request, there, self.now_ms)
 
     def let_in(self, request: Join, *, leads: bool = False, **changed: Any) -> None:
         """Answer a join: the member is in the next generation, as a follower or as the only member."""

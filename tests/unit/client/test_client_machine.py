@@ -16,17 +16,17 @@ from coterie.base.codes import Code
 from coterie.client.member import (
     Call,
     Commit,
+    DescribeGroup,
+    Disconnect,
     FindCoordinator,
-    HangUp,
+    GroupDescription,
     Heartbeat,
     Join,
     Joined,
     Leave,
-    Look,
     Member,
     Phase,
-    Survey,
-    Surveyed,
+    RefreshMetadata,
     Sync,
     Synced,
     Wait,
@@ -250,7 +250,7 @@ class AnyAnswers(RuleBasedStateMachine):
         request = self.member.next(self.now_ms)
         if isinstance(request, Wait):
             assert request.until_ms is None or request.until_ms > self.now_ms
-        elif not isinstance(request, HangUp):
+        elif not isinstance(request, Disconnect):
             assert type(request) not in {type(one) for one in self.under_way}
             assert self.member.failure is None or isinstance(request, Call | Leave)
             self.under_way.append(request)
@@ -271,8 +271,8 @@ class AnyAnswers(RuleBasedStateMachine):
         match request:
             case FindCoordinator():
                 member.found(code, now_ms)
-            case Look():
-                member.looked(request, Cluster(partition_counts={"t": 2}), now_ms)
+            case RefreshMetadata():
+                member.metadata_received(request, Cluster(partition_counts={"t": 2}), now_ms)
             case Join():
                 self.generation += 1
                 name = request.member_id or ME
@@ -290,9 +290,9 @@ class AnyAnswers(RuleBasedStateMachine):
                 member.called_back(None if code is Code.NONE else ValueError(code.name), now_ms)
             case Leave():
                 member.left(request)
-            case Survey():
+            case DescribeGroup():
                 owned = None if leads else frozenset({T0})
-                member.surveyed(request, Surveyed(code, "Stable", owned), now_ms)
+                member.group_described(request, GroupDescription(code, "Stable", owned), now_ms)
 
     @rule()
     def enforce(self):

@@ -22,8 +22,8 @@ from coterie.client.member import (
     NO_GENERATION,
     Call,
     Commit,
+    Disconnect,
     Generation,
-    HangUp,
     Heartbeat,
     Join,
     Phase,
@@ -225,7 +225,7 @@ def test_a_commit_that_found_no_coordinator_looks_for_it(code):
     rig = a_stable_member()
 
     assert refused(rig, code) is code
-    assert rig.next() == HangUp()
+    assert rig.next() == Disconnect()
     assert rig.member.owned == {T0, T1}
 
 

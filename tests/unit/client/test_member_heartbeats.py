@@ -22,14 +22,14 @@ from coterie.base.codes import Code
 from coterie.client.member import (
     NO_GENERATION,
     Call,
+    Disconnect,
     FindCoordinator,
     Generation,
-    HangUp,
     Heartbeat,
     Join,
     Leave,
-    Look,
     Phase,
+    RefreshMetadata,
     Sync,
     Wait,
 )
@@ -85,7 +85,7 @@ def test_a_leader_heartbeats_while_it_looks_for_topics_and_a_follower_while_it_w
     leader, follower = a_member(), a_member()
     for rig, leads in ((leader, True), (follower, False)):
         rig.let_in(rig.expect(Join), leads=leads)
-    leader.expect(Look)
+    leader.expect(RefreshMetadata)
     follower.expect(Sync)
 
     assert beats(leader, until_ms=5_000) == beats(follower, until_ms=5_000) == [2000, 4000]
@@ -106,7 +106,7 @@ def test_an_answer_of_a_rebalance_counts_for_the_session():
 
     beats(rig, until_ms=3 * SESSION_MS, code=Code.REBALANCE_IN_PROGRESS)
 
-    assert HangUp() not in rig.log
+    assert Disconnect() not in rig.log
 
 
 def test_silence_for_the_session_timeout_looks_for_the_coordinator_anew():
@@ -116,7 +116,7 @@ def test_silence_for_the_session_timeout_looks_for_the_coordinator_anew():
 
     rig.at(SESSION_MS)
 
-    assert [rig.next(), rig.next()] == [HangUp(), FindCoordinator()]
+    assert [rig.next(), rig.next()] == [Disconnect(), FindCoordinator()]
     assert rig.member.generation == place()
 
 
@@ -126,7 +126,7 @@ def test_a_heartbeat_without_an_answer_looks_for_the_coordinator_anew():
 
     rig.member.unanswered(beat, rig.now_ms)
 
-    assert [rig.next(), rig.next()] == [HangUp(), FindCoordinator()]
+    assert [rig.next(), rig.next()] == [Disconnect(), FindCoordinator()]
     assert rig.member.owned == {T0, T1}
 
 
@@ -154,7 +154,7 @@ def test_a_heartbeat_that_went_to_the_wrong_one_looks_for_the_coordinator_anew(c
     rig.at(BEAT_MS)
     rig.member.heartbeat_answered(rig.expect(Heartbeat), code, rig.now_ms)
 
-    assert rig.next() == HangUp()
+    assert rig.next() == Disconnect()
     assert rig.next() == FindCoordinator()
     assert rig.member.owned == {T0, T1}
 
@@ -191,7 +191,7 @@ def test_a_member_that_lost_its_place_while_its_sync_was_parked_waits_for_no_ans
 
     rig.member.heartbeat_answered(beat, code, rig.now_ms)
 
-    assert isinstance(rig.next(), HangUp)
+    assert isinstance(rig.next(), Disconnect)
     rig.member.unanswered(sync, rig.now_ms)
     if code is not Code.FENCED_INSTANCE_ID:
         assert rig.at(BEAT_MS + BACKOFF_MS).expect(Join)

@@ -28,16 +28,16 @@ from coterie.base.errors import RefusedBy
 from coterie.client.member import (
     NO_GENERATION,
     Call,
+    DescribeGroup,
+    Disconnect,
     FindCoordinator,
     Generation,
-    HangUp,
+    GroupDescription,
     Heartbeat,
     Join,
     Joined,
-    Look,
     Phase,
-    Survey,
-    Surveyed,
+    RefreshMetadata,
     Sync,
     Synced,
     Wait,
@@ -52,7 +52,11 @@ def test_a_member_finds_its_coordinator_before_it_joins():
     rig = a_member()
 
     lookup, look = rig.next(), rig.next()
-    assert (lookup, look, rig.next()) == (FindCoordinator(), Look(frozenset("t")), Wait(REBALANCE_MS))
+    assert (lookup, look, rig.next()) == (
+        FindCoordinator(),
+        RefreshMetadata(frozenset("t")),
+        Wait(REBALANCE_MS),
+    )
     rig.serve(lookup)
 
     assert isinstance(rig.next(), Join)
@@ -97,13 +101,13 @@ def test_a_lookup_that_is_refused_for_good_ends_the_membership(code):
 def test_finding_the_coordinator_renews_the_session():
     """CL-3."""
     rig = a_stable_member().at(SESSION_MS)
-    assert isinstance(rig.next(), HangUp)
+    assert isinstance(rig.next(), Disconnect)
     rig.serve(rig.next())
     rig.idle()
 
     rig.at(2 * SESSION_MS - 1)
 
-    assert HangUp() not in [rig.next(), rig.next()]
+    assert Disconnect() not in [rig.next(), rig.next()]
 
 
 @pytest.mark.parametrize("code", [Code.NOT_COORDINATOR, Code.COORDINATOR_NOT_AVAILABLE])
@@ -114,7 +118,7 @@ def test_a_coordinator_that_is_no_more_is_hung_up_on(code):
 
     rig.member.heartbeat_answered(beat, code, rig.now_ms)
 
-    assert [rig.next(), rig.next()] == [HangUp(), FindCoordinator()]
+    assert [rig.next(), rig.next()] == [Disconnect(), FindCoordinator()]
     rig.member.found(Code.NONE, rig.now_ms)
     rig.at(rig.now_ms + BACKOFF_MS)
     assert rig.next() == Heartbeat(place())
@@ -355,7 +359,7 @@ def test_a_coordinator_that_is_elsewhere_is_looked_for_after_a_pause(refused, co
     """4.4-2: JoinGroup and SyncGroup 15, 16, CJ-8. Without the pause a group spins while a disk is full."""
     rig = refused(code)
 
-    assert rig.next() == HangUp()
+    assert rig.next() == Disconnect()
     assert rig.next() == Wait(rig.now_ms + BACKOFF_MS)
     rig.at(rig.now_ms + BACKOFF_MS)
     join = rig.expect(Join)
@@ -431,7 +435,7 @@ def test_a_lost_connection_joins_again_under_the_same_id(at):
 
     rig.member.unanswered(request, rig.now_ms)
 
-    assert rig.next() == HangUp()
+    assert rig.next() == Disconnect()
     assert rig.next() == Wait(rig.now_ms + BACKOFF_MS)
     join = rig.at(rig.now_ms + BACKOFF_MS).expect(Join)
     assert (join.member_id, join.reason) == (ME, "rebalance failed due to DisconnectException")
@@ -447,7 +451,7 @@ def test_a_topic_that_grew_makes_the_leader_rebalance_and_no_follower():
     for rig in (leader, follower):
         rig.cluster = rig.cluster.__class__(partition_counts={"t": 4})
         rig.at(1_000_000).member.called(rig.now_ms)
-        rig.serve(rig.expect(Look))
+        rig.serve(rig.expect(RefreshMetadata))
 
     assert leader.expect(Join).reason == "cached metadata has changed"
     follower.idle()
@@ -466,7 +470,7 @@ def test_a_topic_that_only_another_member_named_is_watched_too():
 
     rig.at(1_000_000).member.called(rig.now_ms)
 
-    assert rig.expect(Look).topics == {"t", "new"}
+    assert rig.expect(RefreshMetadata).topics == {"t", "new"}
     rig.look(rig.log[-1])
     assert rig.expect(Join).reason == "cached metadata has changed"
 
@@ -479,7 +483,7 @@ def test_racks_count_where_the_client_has_one():
         there = dict.fromkeys((T0, T1, T2), frozenset({"r2"}))
         rig.cluster = rig.cluster.__class__(partition_counts={"t": 3}, racks=there)
         rig.at(1_000_000).member.called(rig.now_ms)
-        rig.serve(rig.expect(Look))
+        rig.serve(rig.expect(RefreshMetadata))
         rig.next()
         changed[rack] = rig.member.rejoin_why
 
@@ -489,7 +493,9 @@ def test_racks_count_where_the_client_has_one():
 def test_a_topic_that_is_not_there_yet_is_looked_for_every_second():
     rig = a_stable_member(topics=("t", "later"))
 
-    looks = [one for at in range(0, 6_000, 500) for one in rounds(rig.at(at)) if isinstance(one, Look)]
+    looks = [
+        one for at in range(0, 6_000, 500) for one in rounds(rig.at(at)) if isinstance(one, RefreshMetadata)
+    ]
 
     assert 4 <= len(looks) <= 6
 
@@ -508,7 +514,7 @@ def test_a_pattern_is_matched_against_all_topics_before_every_join():
 
     join = rig.expect(Join)
 
-    assert Look(None) in rig.log
+    assert RefreshMetadata(None) in rig.log
     assert subscription(join).topics == ("t", "x")
 
 
@@ -597,11 +603,11 @@ def a_member_that_is_back(**changed):
     rig = a_member(cooperative=True, instance_id="i", **changed)
     rig.let_in(rig.expect(Join))
     rig.give(rig.expect(Sync), T0, T1)
-    return rig, rig.expect(Survey)
+    return rig, rig.expect(DescribeGroup)
 
 
 def surveyed(rig, survey, *owned, code=Code.NONE, state="Stable"):
-    rig.member.surveyed(survey, Surveyed(code, state, frozenset(owned)), rig.now_ms)
+    rig.member.group_described(survey, GroupDescription(code, state, frozenset(owned)), rig.now_ms)
 
 
 def test_what_a_static_member_was_to_give_up_when_it_ended_has_the_group_rebalance_when_it_is_back():
@@ -623,14 +629,14 @@ def test_a_static_member_that_is_back_to_a_group_that_has_everything_disturbs_no
 @pytest.mark.parametrize(
     "answer",
     [
-        Surveyed(Code.GROUP_AUTHORIZATION_FAILED),
-        Surveyed(Code.NONE, "PreparingRebalance", frozenset()),
-        Surveyed(Code.NONE, "Stable", None),
+        GroupDescription(Code.GROUP_AUTHORIZATION_FAILED),
+        GroupDescription(Code.NONE, "PreparingRebalance", frozenset()),
+        GroupDescription(Code.NONE, "Stable", None),
     ],
 )
 def test_who_cannot_be_told_who_has_what_goes_on_with_what_it_has(answer):
     rig, survey = a_member_that_is_back()
-    rig.member.surveyed(survey, answer, rig.now_ms)
+    rig.member.group_described(survey, answer, rig.now_ms)
     rig.idle()
     assert rig.member.ready
 
@@ -638,7 +644,7 @@ def test_who_cannot_be_told_who_has_what_goes_on_with_what_it_has(answer):
 def test_a_question_who_has_what_that_is_not_answered_is_asked_again():
     rig, survey = a_member_that_is_back()
     rig.member.unanswered(survey, rig.now_ms)
-    again = rig.at(rig.now_ms + BACKOFF_MS).expect(Survey)
+    again = rig.at(rig.now_ms + BACKOFF_MS).expect(DescribeGroup)
     surveyed(rig, again, code=Code.COORDINATOR_LOAD_IN_PROGRESS)
-    surveyed(rig, rig.at(rig.now_ms + BACKOFF_MS).expect(Survey), T0, T1)
+    surveyed(rig, rig.at(rig.now_ms + BACKOFF_MS).expect(DescribeGroup), T0, T1)
     assert "t-2" in rig.expect(Join).reason

@@ -8,7 +8,7 @@ from member_rig import BACKOFF_MS, ME, T0, T1, T2, U0, Sticky, a_member, a_stabl
 from coterie.assign.model import Cluster, RebalanceProtocol
 from coterie.base.codes import Code
 from coterie.base.errors import CoterieError
-from coterie.client.member import BadAssignment, Heartbeat, Join, Look, Sync, Wait
+from coterie.client.member import BadAssignment, Heartbeat, Join, RefreshMetadata, Sync, Wait
 from coterie.wire.payloads.consumer_protocol import Assignment, Subscription
 
 
@@ -37,7 +37,7 @@ def test_the_leader_looks_at_every_topic_that_any_member_names():
     rig = a_new_leader(Subscription(topics=("t", "u")).encode())
 
     look = rig.next()
-    assert look == Look(frozenset({"t", "u"}))
+    assert look == RefreshMetadata(frozenset({"t", "u"}))
     assert isinstance(rig.next(), Wait)
     rig.serve(look)
 
@@ -51,7 +51,7 @@ def test_a_look_that_fails_is_repeated_and_the_member_stays_in_its_generation():
     rig.member.unanswered(rig.next(), 0)
 
     assert rig.next() == Wait(BACKOFF_MS)
-    rig.serve(rig.at(BACKOFF_MS).expect(Look))
+    rig.serve(rig.at(BACKOFF_MS).expect(RefreshMetadata))
     assert isinstance(rig.expect(Sync), Sync)
 
 

@@ -10,8 +10,8 @@ from coterie.client.member import (
     NO_GENERATION,
     Call,
     Commit,
+    Disconnect,
     FindCoordinator,
-    HangUp,
     Heartbeat,
     Join,
     Leave,
@@ -89,7 +89,7 @@ def test_whoever_leaves_while_a_join_is_parked_hangs_up_on_it():
     parked = rig.expect(Join)
 
     assert close(rig) == LEFT
-    assert HangUp() in rig.log
+    assert Disconnect() in rig.log
     rig.member.unanswered(parked, rig.now_ms)
     assert rig.idle() == Wait(None)
 

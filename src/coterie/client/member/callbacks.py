@@ -169,7 +169,7 @@ class Steps(Standing):
         member_id = self.generation.member_id
         in_group = self.coordinator_known and self.phase in JOINED + REBALANCING and member_id
         wanted = self.settings.instance_id is None if leave is None else leave
-        self._hang_up = self._hang_up or self._under_way
+        self._disconnect_wanted = self._disconnect_wanted or self._under_way
         if self.phase not in (Phase.STOPPED, Phase.FAILED):
             self._reset(NO_GENERATION, "consumer pro-actively leaving the group", now_ms)
         leaves = in_group and wanted and Leave not in self._out
@@ -246,7 +246,7 @@ class Steps(Standing):
 
         A sync that it parks for a member which it removed is never answered (LG-9).
         """
-        self._hang_up = self._hang_up or self._under_way
+        self._disconnect_wanted = self._disconnect_wanted or self._under_way
         reason = f"encountered {code.name} from {api} response"
         if reaction is Reaction.FAIL:
             self._fail(code)

@@ -14,12 +14,12 @@ from coterie.base.codes import Code
 from coterie.client.member.machine import Member
 from coterie.client.member.requests import (
     Coordinated,
+    DescribeGroup,
+    GroupDescription,
     Heartbeat,
     Join,
     Joined,
     Leave,
-    Survey,
-    Surveyed,
     Sync,
     Synced,
 )
@@ -111,12 +111,14 @@ def _heartbeat(member: Member, settings: MemberSettings, wanted: Heartbeat, time
     )
 
 
-def _survey(member: Member, settings: MemberSettings, wanted: Survey, timeout_ms: int) -> Exchange:
+def _describe_group(
+    member: Member, settings: MemberSettings, wanted: DescribeGroup, timeout_ms: int
+) -> Exchange:
     def make(version: int) -> Any:
         return messages.describe_group(version, settings.group_id)
 
-    deliver = partial(member.surveyed, wanted)
-    return Exchange(ApiKey.DESCRIBE_GROUPS, make, timeout_ms, False, Surveyed.of, deliver)
+    deliver = partial(member.group_described, wanted)
+    return Exchange(ApiKey.DESCRIBE_GROUPS, make, timeout_ms, False, GroupDescription.of, deliver)
 
 
 def _leave(member: Member, settings: MemberSettings, wanted: Leave, timeout_ms: int) -> Exchange:
@@ -145,6 +147,6 @@ EXCHANGES: dict[type, Callable[[Member, MemberSettings, Any, int], Exchange]] = 
     Join: _join,
     Sync: _sync,
     Heartbeat: _heartbeat,
-    Survey: _survey,
+    DescribeGroup: _describe_group,
     Leave: _leave,
 }

@@ -34,17 +34,17 @@ from coterie.client.member.reactions import (
 from coterie.client.member.requests import (
     NO_GENERATION,
     Commit,
+    DescribeGroup,
+    Disconnect,
     FindCoordinator,
     Generation,
-    HangUp,
+    GroupDescription,
     Heartbeat,
     Join,
     Joined,
     Leave,
-    Look,
+    RefreshMetadata,
     Request,
-    Survey,
-    Surveyed,
     Sync,
     Synced,
     Wait,
@@ -105,7 +105,7 @@ class Member(Steps):
         self.topics = self._matching() if isinstance(topics, re.Pattern) else frozenset(topics)
         self.subscribed = True
         self._fresh = False
-        self._look_at = self._watch_at = now_ms
+        self._metadata_at = self._watch_at = now_ms
 
     def unsubscribe(self) -> None:
         """Give everything up and leave the group (4.9); a static member goes without a word."""
@@ -155,7 +155,7 @@ class Member(Steps):
         for look in LOOKS:
             request = look(self, now_ms)
             if request is not None:
-                if not isinstance(request, HangUp):
+                if not isinstance(request, Disconnect):
                     self._out[type(request)] = request
                 return request
         return Wait(self._soonest)
@@ -177,10 +177,10 @@ class Member(Steps):
         return None
 
     def _disconnect(self, now_ms: int) -> Request | None:
-        if not self._hang_up:
+        if not self._disconnect_wanted:
             return None
-        self._hang_up = False
-        return HangUp()
+        self._disconnect_wanted = False
+        return Disconnect()
 
     def _find(self, now_ms: int) -> Request | None:
         """Look for the coordinator while it is not known; nothing else comes first (CP-4, CL-1)."""
@@ -199,19 +199,19 @@ class Member(Steps):
         self._heartbeat_at = now_ms + spaced(self.settings.heartbeat_interval_ms)
         return Heartbeat(self.generation)
 
-    def _look_around(self, now_ms: int) -> Request | None:
+    def _refresh_metadata(self, now_ms: int) -> Request | None:
         """Ask for topics: those to assign, those that a pattern may match, all that matter now and then."""
-        if Look in self._out or not self.subscribed or not self._due(self._look_at, now_ms):
+        if RefreshMetadata in self._out or not self.subscribed or not self._due(self._metadata_at, now_ms):
             return None
         everything = self.pattern is not None
         if self._leadership is not None and self.phase is Phase.ASSIGNING:
-            return Look(None if everything else self._leadership.topics | self.topics)
+            return RefreshMetadata(None if everything else self._leadership.topics | self.topics)
         wanted = everything and not self._fresh and self.rejoin_why is not None
         if wanted and self.phase in (Phase.UNJOINED, Phase.STABLE):
-            return Look(None)
+            return RefreshMetadata(None)
         if self.phase in OVER or not self._due(self._watch_at, now_ms):
             return None
-        return Look(None if everything else self.watched)
+        return RefreshMetadata(None if everything else self.watched)
 
     @property
     def watched(self) -> frozenset[str]:
@@ -227,18 +227,18 @@ class Member(Steps):
         self._commit_at = now_ms + spaced(self.settings.auto_commit_interval_ms)
         return Commit(self.generation, self.fetchable)
 
-    def _survey(self, now_ms: int) -> Request | None:
+    def _describe_group(self, now_ms: int) -> Request | None:
         """Ask once who has what, where a static member may have come back to what its last self was given.
 
         In a cooperative group that self may have been asked to give something up and to join again. If it
         ended before it did, nobody else would ever know: Kafka's coordinator and clients look no further.
         """
-        if not self._returned or self.phase is not Phase.STABLE or Survey in self._out:
+        if not self._returned or self.phase is not Phase.STABLE or DescribeGroup in self._out:
             return None
-        looked = Look not in self._out and now_ms < self._watch_at
+        looked = RefreshMetadata not in self._out and now_ms < self._watch_at
         if not looked or self._closing or not self.coordinator_known:
             return None
-        return Survey(self.generation) if self._due(self._survey_at, now_ms) else None
+        return DescribeGroup(self.generation) if self._due(self._describe_at, now_ms) else None
 
     def _join(self, now_ms: int) -> Request | None:
         """Join, or sync, as the phase says (CJ-2)."""
@@ -280,16 +280,16 @@ class Member(Steps):
             case FindCoordinator():
                 self._taken(request)
                 self._find_at = now_ms + self._find_backoff.next_ms()
-            case Look():
+            case RefreshMetadata():
                 self._taken(request)
-                self._look_at = now_ms + self._metadata_backoff.next_ms()
+                self._metadata_at = now_ms + self._metadata_backoff.next_ms()
             case Commit():
                 self.committed(request, Code.NETWORK_EXCEPTION, now_ms)
             case Leave():
                 self.left(request)
-            case Survey():
+            case DescribeGroup():
                 self._taken(request)
-                self._survey_at = now_ms + backoff_ms
+                self._describe_at = now_ms + backoff_ms
             case Heartbeat():
                 self._taken(request)
                 self._lose_coordinator()
@@ -314,7 +314,7 @@ class Member(Steps):
         else:
             self._fail(code)
 
-    def looked(self, request: Look, cluster: Cluster, now_ms: int) -> None:
+    def metadata_received(self, request: RefreshMetadata, cluster: Cluster, now_ms: int) -> None:
         """Take what the cluster has of the topics that were asked for; a pattern is matched anew (CP-1)."""
         self._taken(request)
         self._metadata_backoff.reset()
@@ -344,7 +344,7 @@ class Member(Steps):
         age_ms = spaced(self.settings.metadata_max_age_ms)
         return min(age_ms, MISSING_TOPIC_MS) if self.missing else age_ms
 
-    def _covers(self, request: Look, topics: frozenset[str]) -> bool:
+    def _covers(self, request: RefreshMetadata, topics: frozenset[str]) -> bool:
         return request.topics is None or topics <= request.topics
 
     def _lead(self, leads: Leadership, cluster: Cluster, now_ms: int) -> None:
@@ -394,7 +394,7 @@ class Member(Steps):
         self.phase = Phase.SYNCING
         if answer.leader == answer.member_id:
             self._leadership = Leadership(answer, self.assignors[answer.protocol], self.protocol)
-            self._look_at = now_ms
+            self._metadata_at = now_ms
             self.phase = Phase.ASSIGNING
 
     def synced(self, request: Sync, answer: Synced, now_ms: int) -> None:
@@ -465,7 +465,7 @@ class Member(Steps):
         self.rejoin_why = reason
         self._join_at = at_ms + (self.settings.retry_backoff_ms if pause else 0)
 
-    def surveyed(self, request: Survey, answer: Surveyed, now_ms: int) -> None:
+    def group_described(self, request: DescribeGroup, answer: GroupDescription, now_ms: int) -> None:
         """Take who has what, and have the group rebalance if a partition is nobody's (ST-2).
 
         A group that rebalances anyway needs no more: this member joins with what it has.
@@ -473,7 +473,7 @@ class Member(Steps):
         self._taken(request)
         reaction = FIND.get(answer.code, Reaction.TELL)
         if reaction is Reaction.AGAIN:
-            self._survey_at = now_ms + self.settings.retry_backoff_ms
+            self._describe_at = now_ms + self.settings.retry_backoff_ms
             return
         self._returned = False
         unchanged = request.generation == self.generation and self.phase is Phase.STABLE
@@ -511,8 +511,8 @@ LOOKS: tuple[Callable[[Member, int], Request | None], ...] = (
     Member._find,
     Member._beat,
     Member._step,
-    Member._look_around,
-    Member._survey,
+    Member._refresh_metadata,
+    Member._describe_group,
     Member._commit_now_and_then,
     Member._join,
 )

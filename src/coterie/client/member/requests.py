@@ -40,7 +40,7 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
-class HangUp:
+class Disconnect:
     """Break the connections to the coordinator: what waits there is `unanswered` (CL-6). Has no answer."""
 
 
@@ -50,8 +50,8 @@ class FindCoordinator:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """Ask the cluster for these topics (None: for all) and their partitions; `looked`."""
+class RefreshMetadata:
+    """Ask the cluster for these topics (None: for all) and their partitions; `metadata_received`."""
 
     topics: frozenset[str] | None
 
@@ -110,16 +110,28 @@ class Leave:
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
-    """Send DescribeGroups for the member's own group: who has what; `surveyed`."""
+class DescribeGroup:
+    """Send DescribeGroups for the member's own group: who has what; `group_described`."""
 
     generation: Generation
 
 
-Coordinated = Join | Sync | Heartbeat | Leave | Survey
+Coordinated = Join | Sync | Heartbeat | Leave | DescribeGroup
 """What the coordinator is asked in so many words. A commit says what the application has reached, too."""
 
-Request = Wait | HangUp | FindCoordinator | Look | Join | Sync | Heartbeat | Commit | Call | Leave | Survey
+Request = (
+    Wait
+    | Disconnect
+    | FindCoordinator
+    | RefreshMetadata
+    | Join
+    | Sync
+    | Heartbeat
+    | Commit
+    | Call
+    | Leave
+    | DescribeGroup
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +185,7 @@ class Synced:
 
 
 @dataclass(frozen=True, slots=True)
-class Surveyed:
+class GroupDescription:
     """What DescribeGroups answered."""
 
     code: Code

@@ -355,8 +355,8 @@ class Membership:
                 self._apply()
                 if self.member.phase is m.Phase.STOPPED:
                     return
-                if isinstance(request, m.HangUp):
-                    self._hang_up()
+                if isinstance(request, m.Disconnect):
+                    self._disconnect()
                 elif isinstance(request, m.Wait):
                     await self._wait(request)
                 else:
@@ -416,7 +416,7 @@ class Membership:
         else:
             self.member.unanswered(request, self.now_ms())
 
-    def _hang_up(self) -> None:
+    def _disconnect(self) -> None:
         if self._address is not None:
             for purpose in (self._parked, PROMPT):
                 self.cluster.drop(self._address, purpose=purpose)
@@ -438,8 +438,8 @@ class Membership:
         match request:
             case m.FindCoordinator():
                 await self._find()
-            case m.Look():
-                await self._look(request)
+            case m.RefreshMetadata():
+                await self._refresh_metadata(request)
             case m.Join() | m.Sync() | m.Heartbeat():
                 await self._exchange(request)
             case m.Commit():
@@ -448,8 +448,8 @@ class Membership:
                 await self._call_listener(request)
             case m.Leave():
                 await self._leave(request)
-            case m.Survey():
-                await self._survey(request)
+            case m.DescribeGroup():
+                await self._describe_group(request)
 
     async def _find(self) -> None:
         code = Code.NONE
@@ -459,12 +459,12 @@ class Membership:
             code = error.code
         self.member.found(code, self.now_ms())
 
-    async def _look(self, request: m.Look) -> None:
+    async def _refresh_metadata(self, request: m.RefreshMetadata) -> None:
         found = await self.cluster.metadata(request.topics)
         everything = request.topics is None
         if not everything:
             self._report_missing(found.topics)
-        self.member.looked(request, found.assignable(internal=not everything), self.now_ms())
+        self.member.metadata_received(request, found.assignable(internal=not everything), self.now_ms())
 
     def _report_missing(self, found: Mapping[str, TopicInfo]) -> None:
         """Say, once, which of the topics are not there; raise it where this client may not see one."""
@@ -531,12 +531,12 @@ class Membership:
             self._safe.update((at, offset_of(one)) for at, one in offsets.items())
         return code
 
-    async def _survey(self, request: m.Survey) -> None:
+    async def _describe_group(self, request: m.DescribeGroup) -> None:
         try:
             await self._exchange(request)
         except Unsupported as error:  # what it gets serves it as well as Java's
             log.info("group %s: %s", self.settings.group_id, error)
-            self.member.surveyed(request, m.Surveyed(Code.UNSUPPORTED_VERSION), self.now_ms())
+            self.member.group_described(request, m.GroupDescription(Code.UNSUPPORTED_VERSION), self.now_ms())
 
     async def _call_listener(self, request: m.Call) -> None:
         """Call the application; whatever it raises is told to it, and the member goes on."""

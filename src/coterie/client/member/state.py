@@ -105,9 +105,9 @@ class Standing:
         self._assignments: dict[str, bytes] = {}
         # Times.
         self._soonest: int | None = None
-        self._hang_up = False
+        self._disconnect_wanted = False
         self._called_at = self._answered_at = self._heartbeat_at = now_ms
-        self._find_at = self._join_at = self._look_at = self._watch_at = self._survey_at = now_ms
+        self._find_at = self._join_at = self._metadata_at = self._watch_at = self._describe_at = now_ms
         self._commit_at = now_ms + spaced(settings.auto_commit_interval_ms)
         backoff = partial(Backoff, settings.retry_backoff_ms, settings.retry_backoff_max_ms, jitter=jitter)
         self._find_backoff, self._heartbeat_backoff, self._metadata_backoff = backoff(), backoff(), backoff()
@@ -206,7 +206,7 @@ class Standing:
 
     def _lose_coordinator(self) -> None:
         """Look for the coordinator anew; what is under way there will not be answered (CL-6)."""
-        self._hang_up = self._hang_up or self.coordinator_known
+        self._disconnect_wanted = self._disconnect_wanted or self.coordinator_known
         self.coordinator_known = False
 
     def _complain(self, error: BaseException) -> None:
@@ -215,7 +215,7 @@ class Standing:
 
     def _fail(self, code: Code) -> None:
         """End the membership, for good: every call of the application raises it from now on (CP-2)."""
-        self._hang_up = self._hang_up or self._under_way
+        self._disconnect_wanted = self._disconnect_wanted or self._under_way
         self._reset(NO_GENERATION, "", self._called_at)
         self.failure = RefusedBy(code, EXPLAINED.get(code, f"group {self.settings.group_id}"))
         self.phase = Phase.FAILED

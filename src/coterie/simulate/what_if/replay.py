@@ -228,7 +228,7 @@ class Replay(Course):
         self._wanted[slot.number] = topics
         if slot.running:
             assert slot.worker is not None
-            slot.worker.look()
+            slot.worker.refresh_metadata()
 
     def _lead(self, places: Sequence[int]) -> None:
         self.station.first = tuple(self.slots[place - 1].name for place in places)
@@ -252,7 +252,7 @@ class Replay(Course):
         for slot in self.slots:
             if slot.running:
                 assert slot.worker is not None
-                slot.worker.look()
+                slot.worker.refresh_metadata()
 
     def _start(self, slot: Slot) -> None:
         if not slot.running:
