@@ -5,6 +5,7 @@ Importing this module needs numba (`pip install 'coterie[spark]'`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -84,13 +85,50 @@ def begin(table, used, key, epoch, span, place, at_ms, offset, row):  # type: ig
 
 
 @compiled
-def lengthen(table, run, at_ms, offset):  # type: ignore[no-untyped-def]
-    """Write one more commit into a run, as `coterie.history.log.runs.longer` does."""
+def silence(table, run, from_ms, to_ms, before, after):  # type: ignore[no-untyped-def]
+    """Keep a silence if it is longer than the run's longest so far, as `coterie.history.log.runs.longer`."""
+    if to_ms - from_ms > table[SILENT_TO, run] - table[SILENT_FROM, run]:
+        table[SILENT_FROM, run], table[SILENT_TO, run] = from_ms, to_ms
+        table[SILENT_BEFORE, run], table[SILENT_AFTER, run] = before, after
+
+
+@compiled
+def add_commit(table, run, at_ms, offset):  # type: ignore[no-untyped-def]
+    """Write one more commit into a run."""
     table[COUNT, run] += 1
-    if at_ms - table[LAST_MS, run] > table[SILENT_TO, run] - table[SILENT_FROM, run]:
-        table[SILENT_FROM, run], table[SILENT_TO, run] = table[LAST_MS, run], at_ms
-        table[SILENT_BEFORE, run], table[SILENT_AFTER, run] = table[LAST, run], offset
+    silence(table, run, table[LAST_MS, run], at_ms, table[LAST, run], offset)
     table[LAST_MS, run], table[LAST, run] = at_ms, offset
+
+
+@compiled
+def add_run(table, run, more):  # type: ignore[no-untyped-def]
+    """Write the commits of another run, which come after its own, into a run."""
+    table[COUNT, run] += table[COUNT, more]
+    silence(table, run, table[LAST_MS, run], table[FIRST_MS, more], table[LAST, run], table[FIRST, more])
+    silence(
+        table, run, table[SILENT_FROM, more], table[SILENT_TO, more],
+        table[SILENT_BEFORE, more], table[SILENT_AFTER, more],
+    )  # fmt: skip
+    table[LAST_MS, run], table[LAST, run] = table[LAST_MS, more], table[LAST, more]
+
+
+@compiled
+def join(table):  # type: ignore[no-untyped-def]
+    """Make one run of those in a row that belong together, in place; return how many are left."""
+    used = 0
+    for more in range(table.shape[1]):
+        run = used - 1
+        if (
+            used
+            and table[KEY, run] == table[KEY, more]
+            and table[EPOCH, run] == table[EPOCH, more]
+            and table[SPAN, run] == table[SPAN, more]
+        ):
+            add_run(table, run, more)
+            continue
+        table[:, used] = table[:, more]
+        used += 1
+    return used
 
 
 @compiled
@@ -101,7 +139,7 @@ def stretch(keys, epochs, places, at_ms, offsets, span_ms, last, table):  # type
         key, span = keys[row], at_ms[row] // span_ms
         run = last[key]
         if run >= 0 and table[EPOCH, run] == epochs[row] and table[SPAN, run] == span:
-            lengthen(table, run, at_ms[row], offsets[row])
+            add_commit(table, run, at_ms[row], offsets[row])
             continue
         begin(table, used, key, epochs[row], span, places[row], at_ms[row], offsets[row], row)
         last[key] = used
@@ -133,6 +171,13 @@ def runs_table(
     table = np.empty((RUN_FIELDS, len(keys)), np.int64)
     last = np.full(key_count, -1, np.int64)
     return table[:, : stretch(keys, epochs, places, at_ms, offsets, span_ms, last, table)]
+
+
+def joined(tables: Sequence[Ints]) -> Ints:
+    """Return the runs of these tables with those that belong together made one, ordered by key."""
+    table = np.concatenate(tables, axis=1)
+    table = table[:, np.lexsort((table[PLACE], table[SPAN], table[EPOCH], table[KEY]))]
+    return table[:, : join(table)]
 
 
 def epochs_table(numbers: Ints, groups: Ints, marks: npt.NDArray[np.bool_], counted: Ints) -> Ints:

@@ -14,16 +14,21 @@ from hypothesis import strategies as st
 pa = pytest.importorskip("pyarrow")
 
 from coterie.arrow.commits import epochs_table  # noqa: E402
+from coterie.arrow.types import TIMESTAMP  # noqa: E402
 from coterie.base.errors import Corrupt, CoterieError  # noqa: E402
 from coterie.history.group import history_of  # noqa: E402
-from coterie.history.log.runs import Commit, runs_of  # noqa: E402
+from coterie.history.log.runs import Commit, Run, runs_of  # noqa: E402
 from coterie.history.log.segments import entries_of, groups_of  # noqa: E402
 from coterie.history.ownership import silences  # noqa: E402
 from coterie.history.tables import History, Ownership  # noqa: E402
 from coterie.spark.history.commits import commits_of_units  # noqa: E402
 from coterie.spark.history.files import Unit, shared_out, units  # noqa: E402
 from coterie.spark.history.histories import packed_histories  # noqa: E402
-from coterie.spark.history.reading import events_of_units, histories_of_units  # noqa: E402
+from coterie.spark.history.reading import (  # noqa: E402
+    events_of_records,
+    events_of_units,
+    histories_of_units,
+)
 from coterie.spark.history.reduce import (  # noqa: E402
     EVENTS,
     offset_values,
@@ -135,6 +140,27 @@ def test_runs_made_in_columns_are_those_made_one_by_one(tmp_path_factory, log):
     assert sum(row["kind"] != -1 for row in rows) == sum(
         len(g.entries) for g in groups_of(entries_of([data]))
     )
+
+
+@settings(max_examples=50, deadline=None)
+@given(logs())
+def test_runs_that_go_on_from_batch_to_batch_are_those_made_one_by_one(log):
+    records, size = log
+    schema = pa.schema(
+        [("key", pa.binary()), ("value", pa.binary()), ("offset", pa.int64()), ("timestamp", TIMESTAMP)]
+    )
+    rows = [(key, value, place, at_ms * 1000) for place, (at_ms, key, value) in enumerate(records)]
+    batches = [
+        pa.RecordBatch.from_arrays([*map(pa.array, zip(*some, strict=True), schema.types)], schema=schema)
+        for some in (rows[first : first + size] for first in range(0, len(rows), size))
+    ]
+    data = build_batch([Record(place, *row) for place, row in enumerate(records)])
+
+    found = pa.Table.from_batches(list(events_of_records(batches))).to_pylist()
+
+    assert {tuple(row[name] for name in Run._fields) for row in found if row["kind"] == -1} == {
+        run for group in groups_of(entries_of([data])) for run in group.runs
+    }
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=40))

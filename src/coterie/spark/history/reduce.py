@@ -7,7 +7,7 @@ bytes found so.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cache
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -148,7 +148,9 @@ def read_slowly(data: Bytes, start: int, end: int, place: int, into: Values) -> 
 
 
 class Runs(NamedTuple):
-    """Runs in columns: whose, in which epoch and quarter, and what `coterie.history.log.runs.Run` has."""
+    """Runs in columns, as `coterie.arrow.commits` has them: whose, in which epoch and quarter, and what
+    `coterie.history.log.runs.Run` has. `topic_id`: a number, 0 for none.
+    """
 
     key: Ints
     epoch: Ints
@@ -166,58 +168,12 @@ class Runs(NamedTuple):
     topic_id: Ints
 
 
-def merged(parts: Sequence[Runs]) -> Runs:
-    """Return runs with those that belong together made one. A commit is a run of one."""
-    runs = Runs(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
-    if not len(runs.key):
-        return runs
-    order = np.lexsort((runs.place, runs.quarter, runs.epoch, runs.key))
-    runs = Runs(*(column[order] for column in runs))
-    same = (np.diff(runs.key) == 0) & (np.diff(runs.epoch) == 0) & (np.diff(runs.quarter) == 0)
-    starts = np.flatnonzero(np.concatenate(([True], ~same)))
-    ends = np.concatenate((starts[1:], [len(order)])) - 1
-    silence = longest(runs, np.concatenate(([False], same)), starts)
-    kept = {name: getattr(runs, name)[starts] for name in FIRST_ONES}
-    return Runs(
-        **kept,
-        number=np.add.reduceat(runs.number, starts),
-        last_ms=runs.last_ms[ends],
-        last=runs.last[ends],
-        silent_from=silence[0],
-        silent_to=silence[1],
-        silent_before=silence[2],
-        silent_after=silence[3],
-    )
-
-
-FIRST_ONES = ("key", "epoch", "quarter", "place", "first_ms", "first", "topic_id")
-
-
-def longest(runs: Runs, joined: npt.NDArray[np.bool_], starts: Ints) -> tuple[Ints, Ints, Ints, Ints]:
-    """Return the longest silence of each stretch that begins at `starts`: within a run, or between two."""
-    before_ms, before = np.roll(runs.last_ms, 1), np.roll(runs.last, 1)
-    between, within = runs.first_ms - before_ms, runs.silent_to - runs.silent_from
-    gap = joined & (between >= within)
-    length = np.where(gap, between, within)
-    most = np.maximum.reduceat(length, starts)
-    stretch = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(length))))
-    places = np.flatnonzero(length == most[stretch])
-    _, which = np.unique(stretch[places], return_index=True)
-    at = places[which]
-    return (
-        np.where(gap, before_ms, runs.silent_from)[at],
-        np.where(gap, runs.first_ms, runs.silent_to)[at],
-        np.where(gap, before, runs.silent_before)[at],
-        np.where(gap, runs.first, runs.silent_after)[at],
-    )
-
-
 class Reducer:
     """Takes the records of a log in their order; gives back runs, and all other records as they are."""
 
     def __init__(self) -> None:
         self.book = KeyBook()
-        self._runs: list[Runs] = []
+        self._runs: list[Ints] = []
         self._counted = np.zeros(0, np.int64)
         self._ids: dict[bytes, int] = {}
 
@@ -241,11 +197,12 @@ class Reducer:
     ) -> None:
         found = offset_values(values, rows)
         at_ms = np.where(found.at_ms > 0, found.at_ms, stamps_ms)
-        columns = loops().runs_table(
+        table = loops().runs_table(
             keys, epochs, places, at_ms, found.offset, span_ms=RUN_ENDS_MS, key_count=len(self.book.keys)
         )
-        ids = self._topic_ids(columns[0], rows[columns[-1]], values)
-        self._runs.append(Runs._make([*columns[:-1], ids]))
+        runs = Runs(*table)
+        table[Runs._fields.index("topic_id")] = self._topic_ids(runs.key, rows[runs.topic_id], values)
+        self._runs.append(table)
 
     def _topic_ids(self, keys: Ints, rows: Ints, values: pa.Array) -> Ints:
         """Return the number of each key's topic id, as its first value here has it; 0 for none."""
@@ -276,7 +233,7 @@ class Reducer:
         """Return the runs of all commits that were taken, and forget them."""
         if not self._runs:
             return None
-        runs = merged(self._runs)
+        runs = Runs(*loops().joined(self._runs))
         self._runs = []
         which, count = pa.array(runs.key), len(runs.key)
         columns = {
