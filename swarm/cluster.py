@@ -212,9 +212,8 @@ class Process:
             alarm=self._alarm,
             aside=self._aside,
             new_uuid=self.new_uuid,
+            leadership=broker.leads,
         )
-        if broker.leads is not None:
-            self.node.leadership = broker.leads
 
     def clock(self) -> int:
         """Return the time by this process's clock: the wall's when it started, and steady from then on."""
@@ -391,15 +390,15 @@ class Cluster:
             assert broker.process is not None
             node = broker.process.node
             for name, partitions in self.topics.items():
-                node.create_topic(name, partitions=partitions, topic_id=ids[name])
-            node.create_topic(
+                node.topic_manager.create_topic(name, partitions=partitions, topic_id=ids[name])
+            node.topic_manager.create_topic(
                 OFFSETS_TOPIC,
                 partitions=self.options.shards,
                 configs=self.options.offsets_configs,
                 topic_id=ids[OFFSETS_TOPIC],
             )
             if self.options.producers:
-                node.ensure_internal(TRANSACTIONS_TOPIC)
+                node.topic_manager.ensure_internal(TRANSACTIONS_TOPIC)
         for partition in range(self.options.shards):
             holder = partition % len(self.brokers) + 1
             self.led[partition] = Led(NOBODY, holder, 0)
@@ -583,4 +582,4 @@ class Cluster:
                 for name, partitions in self.topics.items():
                     known = broker.process.node.topics.get(name)
                     if known is not None and known.partitions < partitions:
-                        broker.process.node.add_partitions(name, partitions)
+                        broker.process.node.topic_manager.add_partitions(name, partitions)

@@ -84,14 +84,17 @@ PURE = (
     "broker/refusal.py",
     "broker/repeats.py",
     "broker/runtime/cleaner.py",
+    "broker/runtime/clock.py",
     "broker/runtime/groups.py",
     "broker/runtime/leadership.py",
     "broker/runtime/pieces.py",
     "broker/runtime/purgatory.py",
+    "broker/runtime/replica_manager.py",
     "broker/runtime/transactions.py",
     "broker/topics/agreement.py",
     "broker/topics/cluster_image.py",
     "broker/topics/former_kafka.py",
+    "broker/topics/manager.py",
     "broker/topics/registry.py",
     "broker/topics/topic.py",
     "history",
@@ -273,6 +276,27 @@ def test_a_module_imports_only_what_its_package_may(path: Path):
             MAY_IMPORT_LAZILY.get(package, set()) if lazily else set()
         )
         assert other == package or names & allowed, f"{package} may not import {module}"
+
+
+# Whoever stands on the left knows none of those on the right, not even as a type: a part gets what it uses.
+UNKNOWN_TO: dict[str, set[str]] = {
+    part: {"coterie.broker.node"}
+    for part in ("broker/api", "broker/config", "broker/fastpath", "broker/runtime", "broker/topics")
+} | {"coordinator": {"coterie.broker"}, "story": {"coterie.broker.node"}, "storage": {"coterie.broker"}}
+
+
+@pytest.mark.parametrize("part", UNKNOWN_TO)
+def test_a_part_of_the_broker_does_not_know_the_whole(part: str):
+    knowing = {
+        f"{place_of(path)} imports {node.module}"
+        for path in modules_of(part)
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.ImportFrom)
+        for unknown in UNKNOWN_TO[part]
+        if f"{node.module}.".startswith(f"{unknown}.")
+    }
+
+    assert knowing == set()
 
 
 @pytest.mark.parametrize("path", modules(), ids=place_of)

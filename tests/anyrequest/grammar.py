@@ -15,7 +15,7 @@ from uuid import UUID
 
 from anyrequest.values import GROUPS, KAFKAS_OWN, ODD_NAMES, TOPICS, edges_of, numbers_of, setting_value
 from coterie.base.settings.topic import TOPIC
-from coterie.broker.node import FAMILIES
+from coterie.broker.api import FAMILIES
 from coterie.wire.api.apis import APIS
 from coterie.wire.api.entities import (
     build,

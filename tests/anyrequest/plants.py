@@ -15,7 +15,7 @@ __all__ = ["PLANTS"]
 def narrower_ranges() -> None:
     """A1: what the handler lets through cannot be made a log's config, and stands in the file already."""
     from coterie.broker.config.settings import BrokerSettings
-    from coterie.broker.node import Node
+    from coterie.broker.topics.manager import TopicManager
     from coterie.storage.config import BadSetting
 
     made, stored = BrokerSettings.log_config, BrokerSettings.stored_log_config
@@ -31,26 +31,26 @@ def narrower_ranges() -> None:
     def configure(self: Any, wanted: Mapping[str, Mapping[str, str]]) -> None:
         from dataclasses import replace
 
-        self.topics.change([replace(self.topics.get(name), configs=dict(wanted[name])) for name in wanted])
+        self._topics.change([replace(self._topics.get(name), configs=dict(wanted[name])) for name in wanted])
         for configs in wanted.values():
             narrow(configs)
 
-    announce = Node.create_topics
+    announce = TopicManager.create_topics
 
     def create(self: Any, wanted: Any) -> Any:
         for topic in wanted:
             if "retention.bytes" not in topic.configs:
                 continue
-            self.topics.announce([topic])
-            self.topics.call_off([])
-            self.topics._coming.pop(topic.name)  # it stays in the file until the next save
+            self._topics.announce([topic])
+            self._topics.call_off([])
+            self._topics._coming.pop(topic.name)  # it stays in the file until the next save
             narrow(topic.configs)
         return (yield from announce(self, wanted))
 
     del made
     patch(BrokerSettings, "stored_log_config", stored_narrow)
-    patch(Node, "configure_topics", configure)
-    patch(Node, "create_topics", create)
+    patch(TopicManager, "configure_topics", configure)
+    patch(TopicManager, "create_topics", create)
 
 
 def reserved_topic() -> None:
@@ -95,10 +95,10 @@ def decoded_in_the_loop() -> None:
 
 def a_save_for_each_topic() -> None:
     """A9: topics of one request are created one by one, with nobody heard between."""
-    from coterie.broker.node import Node
     from coterie.broker.runtime.pieces import at_once
+    from coterie.broker.topics.manager import TopicManager
 
-    create = Node.create_topics
+    create = TopicManager.create_topics
 
     def one_by_one(self: Any, wanted: Any) -> Any:
         failed: dict[str, Any] = {}
@@ -107,7 +107,7 @@ def a_save_for_each_topic() -> None:
         return failed
         yield
 
-    patch(Node, "create_topics", one_by_one)
+    patch(TopicManager, "create_topics", one_by_one)
 
 
 def a_full_disk_hangs_up() -> None:
@@ -117,8 +117,8 @@ def a_full_disk_hangs_up() -> None:
 
     create = metadata._create
 
-    def uncaught(node: Any, request: Any, named: Any) -> Any:
-        refused = yield from create(node, request, named)
+    def uncaught(parts: Any, request: Any, named: Any) -> Any:
+        refused = yield from create(parts, request, named)
         for name, code in refused.items():
             raise StorageFailed(f"cannot create topic {name}: {code}")
         return refused
@@ -142,20 +142,21 @@ def headers_are_believed() -> None:
 
 def producer_ids_are_learned() -> None:
     """TH-10: a producer id that any client invents is the least that is not given out."""
-    from coterie.broker.node import Node
+    from coterie.broker.api import produce
     from coterie.wire.records.batches import read_header
 
-    append = Node.append
+    append = produce._append
 
-    def learn(self: Any, topic: str, partition: int, records: Any, **terms: Any) -> Any:
-        appended = append(self, topic, partition, records, **terms)
-        header = read_header(records) if isinstance(records, bytes) else records.header
-        topics = self.topics
-        topics._next_producer_id = max(topics._next_producer_id, header.producer_id + 1)
-        topics._reserved_below = max(topics._reserved_below, topics._next_producer_id)
-        return appended
+    def learn(parts: Any, topic: Any, data: Any, records: Any, verified: Any) -> Any:
+        answer = append(parts, topic, data, records, verified)
+        if not answer["error_code"]:
+            header = read_header(records) if isinstance(records, bytes) else records.header
+            topics = parts.topics
+            topics._next_producer_id = max(topics._next_producer_id, header.producer_id + 1)
+            topics._reserved_below = max(topics._reserved_below, topics._next_producer_id)
+        return answer
 
-    patch(Node, "append", learn)
+    patch(produce, "_append", learn)
 
 
 def negative_counts_make_room() -> None:

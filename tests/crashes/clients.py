@@ -497,7 +497,7 @@ class Clients:
             elif there:
                 told.add("open")
         if txn.offsets:
-            log = self.node.log_of(OFFSETS_TOPIC, 0)
+            log = self.node.replica_manager.log_of(OFFSETS_TOPIC, 0)
             epochs = {one.producer_id: one.epoch for one in log.active_producers() if one.open_since >= 0}
             if epochs.get(txn.producer_id) == txn.epoch:
                 told.add("open")

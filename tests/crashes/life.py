@@ -150,7 +150,7 @@ class Life:
         self.node.start()
         for name in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC):
             if topics.get(name) is None:
-                self.node.create_topic(name, partitions=1, configs=INTERNAL)
+                self.node.topic_manager.create_topic(name, partitions=1, configs=INTERNAL)
         self.run_soon()
 
     def run_soon(self) -> None:
@@ -281,7 +281,7 @@ class Life:
         self.owed.maybe_made.add(name)
         self.clients.topic_wanted(name)
         try:
-            topic = self.node.create_topic(name, partitions=count, configs=configs)
+            topic = self.node.topic_manager.create_topic(name, partitions=count, configs=configs)
         except (OSError, StorageFailed) as error:
             return f"create {name}: {error}"
         self.owed.maybe_made.discard(name)
@@ -293,7 +293,7 @@ class Life:
         self.owed.maybe_gone.add(name)
         told = ""
         try:
-            at_once(self.node.delete_topics([name]))
+            at_once(self.node.topic_manager.delete_topics([name]))
         except (OSError, StorageFailed) as error:
             told = f": {error}"
         if self.node.topics.get(name) is None:
@@ -312,7 +312,7 @@ class Life:
             return "no growth"
         self.owed.maybe_changed.setdefault(name, []).append((topic.configs, total))
         try:
-            self.node.add_partitions(name, total)
+            self.node.topic_manager.add_partitions(name, total)
         except (OSError, StorageFailed) as error:
             return f"grow {name}: {error}"
         del self.owed.maybe_changed[name]
@@ -327,7 +327,7 @@ class Life:
         topic.was_compacted |= "compact" in topic.configs.get("cleanup.policy", "")
         self.owed.maybe_changed.setdefault(name, []).append((configs, len(topic.partitions)))
         try:
-            self.node.configure_topics({name: configs})
+            self.node.topic_manager.configure_topics({name: configs})
         except OSError as error:
             return f"configure {name}: {error}"
         del self.owed.maybe_changed[name]
@@ -378,7 +378,7 @@ class Life:
         told = f"append {len(batch.records)} records of {batch.producer} to {where}"
         owed.maybe.append(batch)
         try:
-            appended = self.node.append(*where, data, now_ms=self.owed.now_ms)
+            appended = self.node.replica_manager.append(*where, data, now_ms=self.owed.now_ms)
         except AppendRefused as refused:
             demand(refused.code == Code.KAFKA_STORAGE_ERROR, f"{told}: {refused}")
             return f"{told}: refused"
@@ -405,7 +405,7 @@ class Life:
         epoch, _ = owed.known.producers[last.producer]
         if epoch != last.epoch:
             return "nothing to repeat"
-        again = self.node.append(*where, self._bytes_of(last.at(0)), now_ms=self.owed.now_ms)
+        again = self.node.replica_manager.append(*where, self._bytes_of(last.at(0)), now_ms=self.owed.now_ms)
         demand(again.duplicate and again.base_offset == last.base, f"{where}: {last} was written twice")
         return f"repeat to {where}"
 
@@ -421,7 +421,7 @@ class Life:
         codes: list[Code] = []
         self.owed.now_ms += 1
         owed.maybe.append(batch)
-        self.node.write_marker(
+        self.node.marker_writer.write(
             where,
             producer_id=producer,
             producer_epoch=epoch,

@@ -14,11 +14,11 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
-from coterie.broker.node import Node
 from coterie.broker.runtime.groups import ShardHost
 from coterie.broker.runtime.shards import HostedShard
 from coterie.broker.runtime.transactions import TransactionHost
 from coterie.broker.topics.agreement import Agreement
+from coterie.broker.topics.manager import TopicManager
 from coterie.broker.topics.metadata_file import MetadataFile
 from coterie.broker.topics.registry import Topics
 from coterie.storage import compaction, directory
@@ -198,11 +198,11 @@ def what_an_unflushed_marker_has_decided_replaces_what_is() -> Iterator[None]:
 def a_topic_inherits_the_commits_of_the_last_of_its_name() -> Iterator[None]:
     """What a kill between a deletion and its tombstones leaves is taken over by the next topic."""
 
-    def forget(self: Node, names: Any) -> Iterator[None]:
+    def forget(self: TopicManager, names: Any) -> Iterator[None]:
         yield from ()
         return frozenset()  # type: ignore[return-value]
 
-    with patched(Node, "_forget_commits", forget):
+    with patched(TopicManager, "_forget_commits", forget):
         yield
 
 

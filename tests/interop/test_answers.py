@@ -29,7 +29,7 @@ from unit.broker.rig import Rig
 def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     rig = Rig(tmp_path_factory.mktemp("answers"), node_id=1)
     for name, partitions in TOPICS.items():
-        rig.node.create_topic(name, partitions=partitions)
+        rig.node.topic_manager.create_topic(name, partitions=partitions)
     yield rig
     rig.close()
 

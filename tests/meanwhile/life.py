@@ -19,8 +19,8 @@ from uuid import UUID
 
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
+from coterie.broker.api import FAMILIES
 from coterie.broker.net.context import WAITS, Context, Hangup
-from coterie.broker.node import FAMILIES
 from coterie.broker.runtime.pieces import Aside
 from coterie.wire.api.apis import APIS
 from coterie.wire.api.codec import (
@@ -195,7 +195,7 @@ class Life:
             api_key=api, version=version, correlation_id=1, client_id="life", client_host="/127.0.0.1",
             listener_host_port=("127.0.0.1", 9092), send=answered,
         )  # fmt: skip
-        answered(context, handler(self.node, context, build(request_type(api, version), **terms)))
+        answered(context, handler(context, build(request_type(api, version), **terms)))
 
     def step(self, task: Task) -> None:
         """Do one piece of work."""

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from coterie.broker.api import admin, offsets, produce
-from coterie.broker.node import Node
+from coterie.broker.topics.manager import TopicManager
 from coterie.broker.topics.registry import Topics
 
 __all__ = ["FAULTS", "SEEDS"]
@@ -25,7 +25,7 @@ def instead(owner: Any, name: str, other: Any) -> Iterator[None]:
 
 def commits_stay() -> AbstractContextManager[None]:
     """A commit in parts does not look again whether its topics are there."""
-    return instead(offsets, "still_there", lambda node, ctx, found, take: (found, take))
+    return instead(offsets, "still_there", lambda topics, ctx, found, take: (found, take))
 
 
 def deleted_twice() -> AbstractContextManager[None]:
@@ -33,10 +33,10 @@ def deleted_twice() -> AbstractContextManager[None]:
     refuse = admin._refuse_deletion
     judged: dict[tuple[int, Any], Any] = {}
 
-    def lenient(node: Any, ctx: Any, named: Any, topic: Any, times: Any) -> Any:
+    def lenient(parts: Any, ctx: Any, named: Any, topic: Any, times: Any) -> Any:
         key = id(times), named
         if key not in judged:
-            judged[key] = refuse(node, ctx, named, topic, times), times
+            judged[key] = refuse(parts, ctx, named, topic, times), times
         return judged[key][0]
 
     return instead(admin, "_refuse_deletion", lenient)
@@ -46,10 +46,10 @@ def grown_though_gone() -> AbstractContextManager[None]:
     """A topic that is deleted while it grows goes on to grow."""
 
     def grow(self: Any, topic: Any, added: range) -> Any:
-        config, _ = self.settings.stored_log_config(topic.configs)
+        config, _ = self._settings.stored_log_config(topic.configs)
         yield from self._open_logs(topic, added, config)
 
-    return instead(Node, "_grow", grow)
+    return instead(TopicManager, "_grow", grow)
 
 
 def topics_looked_up_once() -> AbstractContextManager[None]:
@@ -57,9 +57,9 @@ def topics_looked_up_once() -> AbstractContextManager[None]:
     look_up = produce.topic_named
     known: dict[int, Any] = {}
 
-    def once(node: Any, asked: Any) -> Any:
+    def once(topics: Any, asked: Any) -> Any:
         if id(asked) not in known:
-            known[id(asked)] = look_up(node, asked), asked
+            known[id(asked)] = look_up(topics, asked), asked
         return known[id(asked)][0]
 
     return instead(produce, "topic_named", once)

@@ -388,7 +388,7 @@ def scene_of(loop: VirtualLoop, seed: int) -> Scene:
     scene = Scene(loop, seed)
     chance = scene.chance
     partitions = chance.randint(1, 5)
-    scene.broker.node.create_topic("t", partitions=partitions)
+    scene.broker.node.topic_manager.create_topic("t", partitions=partitions)
     for number in range(partitions):
         at = TopicPartition("t", number)
         scene.floor[at] = 0

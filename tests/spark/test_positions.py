@@ -28,7 +28,7 @@ def played(scenario):
             "offsets.retention.minutes": str(RETENTION_MINUTES),
         }
         broker = VirtualBroker(loop, seed=1, **given)
-        broker.node.create_topic("t", partitions=2)
+        broker.node.topic_manager.create_topic("t", partitions=2)
         return await scenario(broker)
 
     return run_virtually(main)
@@ -104,7 +104,7 @@ def test_a_partition_that_is_added_later_is_read_from_its_beginning(restarted):
         await settle(query)
         if restarted:
             await query.stop()
-        broker.node.add_partitions("t", 3)
+        broker.node.topic_manager.add_partitions("t", 3)
         broker.write("t", 2, 10)
         if restarted:
             query.start()
@@ -122,7 +122,7 @@ def test_a_topic_that_is_made_later_is_read_from_its_beginning():
         query.start()
         for _ in range(5):
             await query.plan()
-        broker.node.create_topic("later", partitions=1)
+        broker.node.topic_manager.create_topic("later", partitions=1)
         broker.write("later", 0, 4)
         await until(lambda: len(query.read) == 4, query.batch)
         await query.stop()
@@ -154,8 +154,8 @@ def test_what_a_member_dies_with_before_it_has_begun_is_read_from_where_the_othe
 def test_a_topic_made_anew_is_not_gone_on_with_in_the_middle():
     async def scenario(broker, **options):
         query = await resting(broker, **options)
-        at_once(broker.node.delete_topics(["t"]))
-        broker.node.create_topic("t", partitions=2)
+        at_once(broker.node.topic_manager.delete_topics(["t"]))
+        broker.node.topic_manager.create_topic("t", partitions=2)
         broker.write("t", 0, 4)
         query.start()
         try:
@@ -178,8 +178,8 @@ def test_a_topic_made_anew_is_told_by_its_id_however_long_it_is(running):
             query.start()
             await settle(query)
         before = len(query.read)
-        at_once(broker.node.delete_topics(["t"]))
-        broker.node.create_topic("t", partitions=2)
+        at_once(broker.node.topic_manager.delete_topics(["t"]))
+        broker.node.topic_manager.create_topic("t", partitions=2)
         for partition in (0, 1):
             broker.write("t", partition, 100)
         if not running:

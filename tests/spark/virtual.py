@@ -235,7 +235,7 @@ class VirtualBroker:
         )
         alarm.node = self.node
         self.node.start()
-        self.node.ensure_internal(OFFSETS_TOPIC)
+        self.node.topic_manager.ensure_internal(OFFSETS_TOPIC)
         loop.connect = lambda process, client: Pipe(self, process, client).begin()
 
     def now_ms(self) -> int:
@@ -270,12 +270,12 @@ class VirtualBroker:
     def write(self, topic: str, partition: int, count: int = 1) -> int:
         """Append records; return where the partition ends now."""
         rows = [Record(number, self.now_ms(), None, b"v") for number in range(count)]
-        at = self.node.append(topic, partition, build_batch(rows), now_ms=self.now_ms())
+        at = self.node.replica_manager.append(topic, partition, build_batch(rows), now_ms=self.now_ms())
         return at.base_offset + count
 
     def end(self, topic: str, partition: int) -> int:
         """Return where a partition ends."""
-        log = self.node.log_of(topic, partition)
+        log = self.node.replica_manager.log_of(topic, partition)
         assert log is not None
         return log.end_offset
 

@@ -318,9 +318,9 @@ async def _serve(settings: BrokerSettings, store: FileStore, clock: Callable[[],
         alarm=alarm.set,
         aside=beside,
         work=queue.work,
+        groups_loaded=gc.freeze,  # a million offsets are not looked through again and again
     )
     alarm.node = node
-    node.groups_loaded = gc.freeze  # a million offsets are not looked through again and again
     server = await _listen(loop, node, queue)
     node.peers.descriptor_limit = _file_limit()
     _sweep_in(loop, node.peers)

@@ -22,7 +22,7 @@ from coterie.coordinator.group.model import Group
 from coterie.simulate.agenda import Agenda, Queue
 from coterie.storage.memory import MemoryDisk, MemoryStore
 from coterie.story.model import Move, Rebalance
-from coterie.story.topic import EndedRebalance, StoryTopic, rebalance_of
+from coterie.story.topic import EndedRebalance, StoryParts, StoryTopic, rebalance_of
 
 if TYPE_CHECKING:
     from coterie.broker.runtime.groups import ShardHost
@@ -103,7 +103,7 @@ class Station:
             aside=self._aside,
             new_uuid=self._new_uuid,
         )
-        node.coordinator.stories.topic = Listener(node, self.story)
+        node.coordinator.stories.topic = Listener(node.parts(StoryParts), self.story)
         node.start()
 
     def stop(self) -> None:
@@ -208,7 +208,7 @@ class Station:
             return None
         code, member = renewed
         due_ms = self.agenda.now_ms + member.session_timeout_ms
-        return code if host.node.purgatory.move(member.session_key, due_ms) else None
+        return code if host.purgatory.move(member.session_key, due_ms) else None
 
     # -- how it stands
 
@@ -235,8 +235,8 @@ class Station:
 class Listener(StoryTopic):
     """Keeps the story as it is told, with the times it happened at, where a broker writes it to a topic."""
 
-    def __init__(self, node: Node, story: list[Move | Rebalance]) -> None:
-        super().__init__(node)
+    def __init__(self, parts: StoryParts, story: list[Move | Rebalance]) -> None:
+        super().__init__(parts)
         self._story = story
 
     def add(self, what: Move | EndedRebalance) -> None:

@@ -17,7 +17,6 @@ from coterie.story.model import Move, OpenRebalance, Person, StoryMemory
 from coterie.story.topic import EndedRebalance, MemberSnapshot, StoryTopic
 
 if TYPE_CHECKING:
-    from coterie.broker.node import Node
     from coterie.coordinator.group.commands import Command
     from coterie.coordinator.group.model import Group, Member
     from coterie.coordinator.group.shard import Shard
@@ -140,9 +139,9 @@ class Effect(NamedTuple):
 class GroupStories:
     """Records the moves and rebalances of every group of this node."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, topic: StoryTopic) -> None:
         self.memory = StoryMemory()
-        self.topic = StoryTopic(node)
+        self.topic = topic
         self._opened: dict[str, OpenRebalance] = {}
 
     # -- what the broker's runtime calls

@@ -18,7 +18,11 @@ from coterie.wire.payloads.consumer_protocol import PROTOCOL_TYPE, Assignment, r
 from coterie.wire.records.batches import Record, build_batch
 
 if TYPE_CHECKING:
-    from coterie.broker.node import Node
+    from coterie.broker.config.settings import BrokerSettings
+    from coterie.broker.runtime.clock import Clock
+    from coterie.broker.runtime.purgatory import Purgatory
+    from coterie.broker.runtime.replica_manager import ReplicaManager
+    from coterie.broker.topics.manager import TopicManager
 
 log = logging.getLogger("coterie.story")
 
@@ -70,11 +74,21 @@ class EndedRebalance(NamedTuple):
         return sum(len(one.subscription) + len(one.assignment) for one in self.snapshots) + sum(map(len, had))
 
 
+class StoryParts(NamedTuple):
+    """The parts of the broker that the topic is written with."""
+
+    settings: BrokerSettings
+    clock: Clock
+    purgatory: Purgatory
+    topic_manager: TopicManager
+    replica_manager: ReplicaManager
+
+
 class StoryTopic:
     """Writes rebalances to the log and, unless `coterie.story.enable` is off, moves too to the topic."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(self, parts: StoryParts) -> None:
+        self._parts = parts
         self._queue: deque[Move | EndedRebalance] = deque()
         self._queue_bytes = 0
         self._queue_weight = 0
@@ -84,7 +98,7 @@ class StoryTopic:
 
     def add(self, what: Move | EndedRebalance) -> None:
         """Have something written soon, after all that was added before."""
-        if isinstance(what, Move) and not self._node.settings.coterie_story_enable:
+        if isinstance(what, Move) and not self._parts.settings.coterie_story_enable:
             return
         if len(self._queue) >= QUEUE_MAX or self._queue_bytes + what.weight > QUEUE_BYTES_MAX:
             self._lost += 1
@@ -102,7 +116,7 @@ class StoryTopic:
 
     def _later(self, pause_ms: int) -> None:
         self._scheduled = True
-        self._node.purgatory.arm("story", self._node.now_ms() + pause_ms, self._round)
+        self._parts.purgatory.arm("story", self._parts.clock.now_ms() + pause_ms, self._round)
 
     def _round(self, _: object, now_ms: int) -> None:
         self._scheduled = False
@@ -157,7 +171,7 @@ class StoryTopic:
 
     def _document(self, end: EndedRebalance, bytes_max: int) -> Pieces[dict[str, Any] | None]:
         """Return a rebalance as JSON values, None if it is not for the topic."""
-        wanted = self._node.settings.coterie_story_enable
+        wanted = self._parts.settings.coterie_story_enable
         yield 1
         if not wanted and not log.isEnabledFor(logging.INFO):
             return None
@@ -181,15 +195,17 @@ class StoryTopic:
 
     def _bytes_max(self) -> int:
         """Return the bytes of values that a batch may have at most."""
-        there = self._node.log_of(STORY_TOPIC, 0)
-        config = self._node.settings.log_base if there is None else there.config
+        there = self._parts.replica_manager.log_of(STORY_TOPIC, 0)
+        config = self._parts.settings.log_base if there is None else there.config
         return max(0, config.max_message_bytes - BATCH_BYTES)
 
     def _write(self, records: list[Record]) -> None:
-        now_ms = self._node.now_ms()
+        now_ms = self._parts.clock.now_ms()
         try:
-            self._node.ensure_internal(STORY_TOPIC)
-            self._node.append(STORY_TOPIC, 0, build_batch(records), now_ms=now_ms, origin="coordinator")
+            self._parts.topic_manager.ensure_internal(STORY_TOPIC)
+            self._parts.replica_manager.append(
+                STORY_TOPIC, 0, build_batch(records), now_ms=now_ms, origin="coordinator"
+            )
         except (AppendRefused, StorageFailed, OSError) as refused:
             if not self._lost:
                 log.warning("the story of the groups is not written for now: %s", refused)

@@ -69,7 +69,7 @@ class Rig:
         handler = self.node.handler_of(header)
         assert handler is not None
         context = a_context(api_key, version)
-        return handler(self.node, context, build(request_type(api_key, version), **fields))
+        return handler(context, build(request_type(api_key, version), **fields))
 
 
 def part(api_key: int, version: int, kind: str, /, **fields: Any) -> Any:

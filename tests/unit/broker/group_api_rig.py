@@ -51,7 +51,7 @@ class ApiRig(Rig):
         self.node.start()
         for name, partitions in (("orders", 2), ("other", 1)):
             if self.node.topics.get(name) is None:
-                self.node.create_topic(name, partitions=partitions)
+                self.node.topic_manager.create_topic(name, partitions=partitions)
         if settled:
             self.settle()
 

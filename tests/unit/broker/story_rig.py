@@ -175,7 +175,7 @@ def told(rig: Rig, kind: str | None = None, *, group: str | None = None) -> list
     """Return the records of the story, of one kind or one group if it is named."""
     rig.settle()
     rig.node.coordinator.stories.topic.flush()
-    log = rig.node.log_of("__group_story", 0)
+    log = rig.node.replica_manager.log_of("__group_story", 0)
     if log is None:
         return []
     known = read.setdefault(rig, [])

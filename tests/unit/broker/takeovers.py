@@ -167,10 +167,10 @@ def go_on(rig: Rig, life: KafkaLife, ours: dict[str, list[bytes]], random: Rando
             key, text = random.choice(CHANGES)
             topic = rig.topics.get(known.name)
             assert topic is not None
-            rig.node.configure_topics({known.name: {**topic.configs, key: text}})
+            rig.node.topic_manager.configure_topics({known.name: {**topic.configs, key: text}})
     name = random.choice("mn")
     if rig.topics.get(name) is None:
-        rig.node.create_topic(name, partitions=1, configs=dict(KEPT_FOR_EVER))
+        rig.node.topic_manager.create_topic(name, partitions=1, configs=dict(KEPT_FOR_EVER))
         ours[name] = []
     ours[name] += write(rig, name, 0, random)
     if life.topics and random.random() < 0.2:
@@ -179,7 +179,7 @@ def go_on(rig: Rig, life: KafkaLife, ours: dict[str, list[bytes]], random: Rando
 
 def delete(rig: Rig, life: KafkaLife, gone: Lived) -> None:
     """Delete a topic of Kafka's, which Kafka makes anew and empty when it comes back."""
-    at_once(rig.node.delete_topics([gone.name]))
+    at_once(rig.node.topic_manager.delete_topics([gone.name]))
     rig.crash()
     assert rig.topics.get(gone.name) is None
     del life.topics[gone.name]
@@ -193,7 +193,7 @@ def write(rig: Rig, topic: str, partition: int, random: Random) -> list[bytes]:
     values = [b"o%d" % random.getrandbits(40) for _ in range(random.randint(1, 3))]
     for value in values:
         age_ms = random.choice((0, 400)) * DAY_MS
-        rig.node.append(
+        rig.node.replica_manager.append(
             topic, partition, build_batch([Record(0, NOW_MS - age_ms, b"k", value)]), now_ms=NOW_MS
         )
     return values

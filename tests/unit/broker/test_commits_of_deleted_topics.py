@@ -71,7 +71,7 @@ def test_a_topic_begins_without_what_was_committed_for_the_last_that_the_disk_wo
     rig.disk.faults.refuse = set()
     assert committed_of(rig) == 5
 
-    rig.node.create_topic("orders", partitions=1)
+    rig.node.topic_manager.create_topic("orders", partitions=1)
     rig.settle()
 
     assert committed_of(rig) == -1
@@ -126,7 +126,7 @@ def test_a_topic_begins_without_what_was_committed_for_the_last_though_a_loss_of
         assert delete(rig) == Code.NONE
         rig = rig.started_again() if killed else rig  # which makes `orders` anew
         if not killed:
-            rig.node.create_topic("orders", partitions=2)
+            rig.node.topic_manager.create_topic("orders", partitions=2)
 
         assert committed_of(after_a_loss_of_power(rig, seed)) == -1
 
@@ -136,7 +136,7 @@ def test_a_topic_is_not_made_where_a_loss_of_power_may_bring_back_commits_for_th
     delete(rig)
     rig.disk.faults.refuse = {"sync"}
 
-    failed = at_once(rig.node.create_topics([rig.node.topics.new("orders", partitions=1)]))
+    failed = at_once(rig.node.topic_manager.create_topics([rig.node.topics.new("orders", partitions=1)]))
 
     assert "an earlier topic" in str(failed["orders"])
 
@@ -146,7 +146,7 @@ def test_a_topic_is_made_without_a_flush_of_commits_where_none_of_its_name_has_e
     delete(rig)
     [host] = rig.node.coordinator.active()
 
-    rig.node.create_topic("new", partitions=1)
+    rig.node.topic_manager.create_topic("new", partitions=1)
 
     assert host.log.recovery_point < host.log.end_offset
 
@@ -156,7 +156,7 @@ def test_a_topic_whose_name_still_has_commits_that_cannot_be_dropped_is_not_made
     gone_but_for_its_commits(rig)
     rig.disk.faults.refuse = {"write"}
 
-    failed = at_once(rig.node.create_topics([rig.node.topics.new("orders", partitions=1)]))
+    failed = at_once(rig.node.topic_manager.create_topics([rig.node.topics.new("orders", partitions=1)]))
 
     assert list(failed) == ["orders"]
     assert "an earlier topic" in str(failed["orders"])
@@ -232,7 +232,7 @@ def test_a_topic_made_while_groups_cannot_be_loaded_begins_without_the_commits_o
         broken.setattr(Loader, "settle", fails)
         rig = rig.started_again()
         assert delete(rig) == Code.NONE
-        rig.node.create_topic("orders", partitions=1)
+        rig.node.topic_manager.create_topic("orders", partitions=1)
     rig = rig.started_again()
 
     assert committed_of(rig) == -1

@@ -41,11 +41,13 @@ def rewritten(rig: Rig, **fields: Any) -> Rig:
 def a_damaged_rig(position: int) -> Rig:
     """Return a broker whose closed, compacted segment has a wrong byte there, stopped cleanly before."""
     rig = Rig()
-    rig.node.create_topic("damaged", partitions=1, configs={**COMPACTED, "min.cleanable.dirty.ratio": "1"})
-    rig.node.create_topic("whole", partitions=1, configs=COMPACTED)
+    rig.node.topic_manager.create_topic(
+        "damaged", partitions=1, configs={**COMPACTED, "min.cleanable.dirty.ratio": "1"}
+    )
+    rig.node.topic_manager.create_topic("whole", partitions=1, configs=COMPACTED)
     for name in ("damaged", "whole"):
         for _ in range(6):
-            rig.node.append(name, 0, a_batch(bytes(90)), now_ms=NOW_MS)
+            rig.node.replica_manager.append(name, 0, a_batch(bytes(90)), now_ms=NOW_MS)
     rig.node.stop()
     file = rig.disk.open("data/damaged-0/00000000000000000000.log")
     file.write([bytes([file.read(1, position)[0] ^ 5])], position)
@@ -61,18 +63,21 @@ def test_damage_in_a_closed_segment_costs_its_compaction_and_is_told_of_with_the
 
     with caplog.at_level(logging.ERROR):
         rig.start(rig.disk)
-        rig.node.configure_topics({"damaged": COMPACTED})
+        rig.node.topic_manager.configure_topics({"damaged": COMPACTED})
         for _ in range(3):
             rig.node.cleaner.tick(NOW_MS)
 
     (told,) = [record.getMessage() for record in caplog.records]
     assert "data/damaged-0 is not compacted any more" in told
     assert "data/damaged-0/00000000000000000000.log" in told
-    whole, damaged = rig.node.log_of("whole", 0), rig.node.log_of("damaged", 0)
+    whole, damaged = (
+        rig.node.replica_manager.log_of("whole", 0),
+        rig.node.replica_manager.log_of("damaged", 0),
+    )
     assert whole is not None
     assert damaged is not None
     assert whole.size_bytes < damaged.size_bytes
-    assert rig.node.append("damaged", 0, a_batch(), now_ms=NOW_MS).base_offset == 6
+    assert rig.node.replica_manager.append("damaged", 0, a_batch(), now_ms=NOW_MS).base_offset == 6
 
 
 def test_housekeeping_goes_on_after_a_round_that_failed(monkeypatch: pytest.MonkeyPatch):
@@ -98,14 +103,14 @@ def test_housekeeping_goes_on_after_a_round_that_failed(monkeypatch: pytest.Monk
 def test_producers_are_kept_over_a_restart_as_long_as_the_setting_says(tmp_path: Path):
     settings = {"producer_id_expiration_ms": 7 * DAY_MS}
     rig = FileRig(tmp_path, **settings)
-    rig.node.create_topic("t", partitions=1)
+    rig.node.topic_manager.create_topic("t", partitions=1)
     sent = a_batch(at=rig.now_ms - 2 * DAY_MS, producer_id=5, producer_epoch=0, base_sequence=0)
-    rig.node.append("t", 0, sent, now_ms=rig.now_ms)
+    rig.node.replica_manager.append("t", 0, sent, now_ms=rig.now_ms)
 
     rig.close()
     rig = FileRig(tmp_path, **settings)
 
-    again = rig.node.append("t", 0, sent, now_ms=rig.now_ms)
+    again = rig.node.replica_manager.append("t", 0, sent, now_ms=rig.now_ms)
     assert (again.base_offset, again.duplicate) == (0, True)
     rig.close()
 
@@ -113,10 +118,10 @@ def test_producers_are_kept_over_a_restart_as_long_as_the_setting_says(tmp_path:
 def test_no_id_that_a_client_made_up_keeps_others_from_getting_theirs():
     """TH-10: one batch with the greatest id there is ended InitProducerId for good."""
     rig = Rig()
-    rig.node.create_topic("t", partitions=1)
+    rig.node.topic_manager.create_topic("t", partitions=1)
     for producer_id in (2**63 - 1, 1 << 40, 12_345):
         batch = a_batch(producer_id=producer_id, producer_epoch=0, base_sequence=0)
-        rig.node.append("t", 0, batch, now_ms=NOW_MS)
+        rig.node.replica_manager.append("t", 0, batch, now_ms=NOW_MS)
     rig.crash()
     assert rig.node.transactions is not None
 
@@ -172,7 +177,7 @@ def test_a_stored_number_of_partitions_that_cannot_be_is_not_believed(
     partitions: int, caplog: pytest.LogCaptureFixture
 ):
     before = Rig()
-    before.node.create_topic("t", partitions=3)
+    before.node.topic_manager.create_topic("t", partitions=3)
     known = before.topics.get("t")
     assert known is not None
     (written,) = json.loads(before.disk.load(f"data/{FILE_NAME}"))["topics"]
@@ -185,8 +190,8 @@ def test_a_stored_number_of_partitions_that_cannot_be_is_not_believed(
 
 def test_a_copy_of_a_partition_under_another_name_is_no_topic():
     rig = Rig()
-    rig.node.create_topic("orders", partitions=1)
-    rig.node.append("orders", 0, a_batch(), now_ms=NOW_MS)
+    rig.node.topic_manager.create_topic("orders", partitions=1)
+    rig.node.replica_manager.append("orders", 0, a_batch(), now_ms=NOW_MS)
     disk = rig.store.crash()
     disk.make_directory("data/backup-60")
     for name in disk.files("data/orders-0"):
@@ -206,7 +211,7 @@ def test_a_stranger_in_the_place_of_a_partition_costs_that_partition_and_no_star
     caplog: pytest.LogCaptureFixture,
 ):
     rig = Rig()
-    rig.node.create_topic("t", partitions=2)
+    rig.node.topic_manager.create_topic("t", partitions=2)
     disk = rig.store.crash()
     disk.remove_tree("data/t-1")
     disk.make_directory("data/t-1")
@@ -217,8 +222,8 @@ def test_a_stranger_in_the_place_of_a_partition_costs_that_partition_and_no_star
     assert list(rig.store.logs) == [TopicPartition("t", 0)]
     assert rig.disk.load("data/t-1/precious") == b"mine"
     assert "t-1 is not served" in caplog.text
-    rig.node.configure_topics({"t": {"retention.ms": "5"}})
-    at_once(rig.node.delete_topics(["t"]))
+    rig.node.topic_manager.configure_topics({"t": {"retention.ms": "5"}})
+    at_once(rig.node.topic_manager.delete_topics(["t"]))
     assert rig.disk.load("data/t-1/precious") == b"mine"
 
 
@@ -227,9 +232,9 @@ def test_a_stranger_in_the_place_of_a_partition_costs_that_partition_and_no_star
 
 def a_compacted_topic(rig: Rig, **how: int) -> dict[str, bytes]:
     """Make a topic whose first partition has gaps; return the files of that."""
-    rig.node.create_topic("orders", configs=COMPACTED, **{"partitions": 1, **how})
+    rig.node.topic_manager.create_topic("orders", configs=COMPACTED, **{"partitions": 1, **how})
     for place in range(9):
-        rig.node.append("orders", 0, a_batch(b"%d" % place * 90), now_ms=NOW_MS)
+        rig.node.replica_manager.append("orders", 0, a_batch(b"%d" % place * 90), now_ms=NOW_MS)
     rig.store.logs[ORDERS].flush()
     rig.node.cleaner.tick(NOW_MS)
     found = {name: rig.disk.load(f"data/orders-0/{name}") for name in rig.disk.files("data/orders-0")}
@@ -247,11 +252,11 @@ def put_back(disk: MemoryDisk, files: dict[str, bytes]) -> None:
 
 def made_anew(rig: Rig, partitions: int) -> None:
     """Have another topic of the name, which deletes, and whose log begins where the earlier one had ended."""
-    at_once(rig.node.delete_topics(["orders"]))
-    rig.node.create_topic("orders", partitions=partitions, configs={"cleanup.policy": "delete"})
+    at_once(rig.node.topic_manager.delete_topics(["orders"]))
+    rig.node.topic_manager.create_topic("orders", partitions=partitions, configs={"cleanup.policy": "delete"})
     for partition in range(partitions):
         for _ in range(20):
-            rig.node.append("orders", partition, a_batch(), now_ms=NOW_MS)
+            rig.node.replica_manager.append("orders", partition, a_batch(), now_ms=NOW_MS)
     rig.store.logs[ORDERS].delete_before(15, NOW_MS)
     rig.crash()  # nothing is left of the earlier one, which nobody remembers now
 

@@ -30,7 +30,7 @@ COMMITTED = 1
 @pytest.fixture
 def rig(tmp_path: Path) -> Iterator[Rig]:
     made = Rig(tmp_path, offsets_topic_num_partitions=1, transaction_state_log_num_partitions=1)
-    made.node.create_topic("t", partitions=2)
+    made.node.topic_manager.create_topic("t", partitions=2)
     yield made
     made.close()
 
@@ -201,7 +201,7 @@ def append_marker(rig: Rig, writer: Writer, *, commit: bool) -> None:
         coordinator_epoch=0,
         timestamp=rig.now_ms,
     )
-    rig.node.append("t", 0, marker, now_ms=rig.now_ms, origin="coordinator")
+    rig.node.replica_manager.append("t", 0, marker, now_ms=rig.now_ms, origin="coordinator")
 
 
 # -- Produce
@@ -249,7 +249,7 @@ def test_a_batch_that_is_looked_through_aside_is_not_let_in_once_its_transaction
     writer.join(0)
     writer.write("first")
     batch = writer.batch("late")
-    rig.node.configure_topics({"t": {"compression.type": "gzip"}})
+    rig.node.topic_manager.configure_topics({"t": {"compression.type": "gzip"}})
     asides: list[Any] = []
     line, queue = Line(), RequestQueue(rig.soon.append, aside=lambda *asked: asides.append(asked))
     connection = Connection(rig.node, queue)
@@ -359,7 +359,7 @@ def test_a_batch_that_repeats_one_of_a_transaction_that_has_ended_is_not_let_in(
     (told,) = produce(writer.client, 11, "tx", {0: repeated})
 
     assert told.error_code == Code.TRANSACTION_ABORTABLE
-    assert rig.node.log_of("t", 0).end_offset == 2  # type: ignore[union-attr]
+    assert rig.node.replica_manager.log_of("t", 0).end_offset == 2  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("damage", ["cut", "crc", "magic"])
@@ -430,7 +430,7 @@ def test_a_waiting_committed_read_is_woken_by_the_marker(rig: Rig):
 def test_a_committed_list_of_offsets_ends_at_the_stable_offset(rig: Rig):
     client = rig.client()
     plain = build_batch([Record(0, rig.now_ms - 1000, None, b"plain")])
-    rig.node.append("t", 0, plain, now_ms=rig.now_ms)
+    rig.node.replica_manager.append("t", 0, plain, now_ms=rig.now_ms)
     writer = Writer(rig)
     writer.join(0)
     writer.write("open")

@@ -412,12 +412,12 @@ def test_a_start_that_was_told_outlives_a_kill_whatever_the_disk_has_refused(rig
 def test_before_a_topic_s_policy_changes_the_disk_knows_which_logs_may_have_gaps():
     """A start may have found no room to write it down; told to delete, the next one would cut those logs."""
     rig = DiskRig()
-    rig.node.create_topic("t", partitions=1, configs={"cleanup.policy": "compact"})
+    rig.node.topic_manager.create_topic("t", partitions=1, configs={"cleanup.policy": "compact"})
     rig.disk.faults.refuse = {"save"}
     with pytest.raises(OSError):
         rig.store.checkpoints.expect_gaps([TopicPartition("t", 0)])
     rig.disk.faults.refuse = set()
 
-    rig.node.configure_topics({"t": {"cleanup.policy": "delete"}})
+    rig.node.topic_manager.configure_topics({"t": {"cleanup.policy": "delete"}})
 
     assert b"\nt 0 0\n" in rig.disk.load("data/cleaner-offset-checkpoint")

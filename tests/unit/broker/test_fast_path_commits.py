@@ -193,7 +193,7 @@ def test_a_partition_that_grows_a_topic_or_goes_is_noticed():
     frame = a_frame(rig, 9, ("orders", [(0, 5, "")]), member_id=member)
     give(client, frame)
 
-    at_once(rig.node.delete_topics(["orders"]))
+    at_once(rig.node.topic_manager.delete_topics(["orders"]))
     refused = give(client, frame)
 
     assert seen == [True, False]
@@ -224,7 +224,7 @@ def test_a_commit_that_cannot_be_appended_is_refused_by_the_handler(
         raise AppendRefused(Code.KAFKA_STORAGE_ERROR, "full")
 
     with monkeypatch.context() as patched:
-        patched.setattr(rig.node, "append", refuse)
+        patched.setattr(rig.node.replica_manager, "append", refuse)
         refused = give(client, a_frame(rig, 9, ("orders", [(0, 6, "")]), member_id=member))
 
     assert refused.endswith(Code.NOT_COORDINATOR.to_bytes(2, "big") + bytes(3))

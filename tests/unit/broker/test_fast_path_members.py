@@ -39,7 +39,7 @@ GROUP = "readers"
 @pytest.fixture
 def rig(tmp_path: Path) -> Iterator[Rig]:
     rig = Rig(tmp_path, offsets_topic_num_partitions=1)
-    rig.node.ensure_internal("__consumer_offsets")
+    rig.node.topic_manager.ensure_internal("__consumer_offsets")
     yield rig
     rig.close()
 
@@ -86,7 +86,7 @@ class Way:
         uuids = count(1)
         self.rig = Rig(directory, offsets_topic_num_partitions=1)
         self.rig.node.new_uuid = lambda: UUID(int=next(uuids))
-        self.rig.node.ensure_internal("__consumer_offsets")
+        self.rig.node.topic_manager.ensure_internal("__consumer_offsets")
         self.fast = fast
         self.clients = [self.rig.client() for _ in range(4)]
 

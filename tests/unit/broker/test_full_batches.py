@@ -14,8 +14,8 @@ import pytest
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
 from coterie.base.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from coterie.broker.node import Node
 from coterie.broker.runtime.pieces import Pieces
+from coterie.broker.runtime.replica_manager import ReplicaManager
 from coterie.broker.runtime.shards import HostedShard
 from coterie.broker.runtime.transactions import TransactionHost
 from coterie.coordinator.group.commands import CleanOffsets
@@ -135,7 +135,7 @@ def test_commits_that_each_fit_are_taken_though_a_reply_brings_the_next_one_in_b
 def test_no_plain_commit_is_written_in_the_transaction_of_the_one_before_it_on_its_connection():
     """It went with the transaction when that was aborted."""
     rig = ApiRig()
-    rig.node.create_topic("many", partitions=62)
+    rig.node.topic_manager.create_topic("many", partitions=62)
     producer = Producer(rig)
     group = "g" * 4_960
     filling = plain_commit(rig, group, "many", range(62), 3_957)  # a whole batch
@@ -176,7 +176,7 @@ def a_write(rig: ApiRig, partition: int) -> Any:
 def test_readers_who_wake_one_another_by_what_they_write_are_all_woken_and_end_no_coordinator():
     """Each was woken within the waking of the one before, until the stack was used up."""
     rig, count = ApiRig(offsets_topic_num_partitions=1), 80
-    rig.node.create_topic("many", partitions=count + 1)
+    rig.node.topic_manager.create_topic("many", partitions=count + 1)
     rig.committed("g", ("orders", 0, 0))
     readers = [rig.client() for _ in range(2 * count)]
     for number in range(count):
@@ -211,7 +211,7 @@ def begun(rig: ApiRig, producers: list[Producer], partitions: int, *, at_once: b
 
 def a_rig_with_producers(count: int, partitions: int) -> tuple[ApiRig, list[Producer]]:
     rig = ApiRig(transaction_state_log_num_partitions=1)
-    rig.node.create_topic("many", partitions=partitions)
+    rig.node.topic_manager.create_topic("many", partitions=partitions)
     rig.settle()
     return rig, [Producer(rig, f"tx{number}") for number in range(count)]
 
@@ -231,7 +231,7 @@ def test_the_markers_of_a_transaction_of_many_partitions_are_written_with_others
     assert begun(rig, [producer], 300, at_once=False) == {Code.NONE: 1}
     (host,) = rig.node.transactions.active()
     puts_off: list[Pieces[None]] = []
-    rig.node.work = puts_off.append  # type: ignore[method-assign]
+    rig.node.scheduler.work = puts_off.append  # type: ignore[method-assign]
 
     producer.end()
     (markers,) = puts_off
@@ -298,11 +298,11 @@ def limited(rig: ApiRig, most: int) -> Any:
 def a_group_with_much(partitions: int = 100, **settings: Any) -> ApiRig:
     """A broker of small batches, with a group whose commits' tombstones are too many for one."""
     rig = ApiRig(offsets_topic_num_partitions=1, **settings)
-    rig.node.add_partitions("orders", partitions)
+    rig.node.topic_manager.add_partitions("orders", partitions)
     rig.committed("g", *(("orders", number, 5) for number in range(partitions)))
     topic = rig.node.topics.get(OFFSETS_TOPIC)
     assert topic is not None
-    rig.node.configure_topics({OFFSETS_TOPIC: {**topic.configs, "max.message.bytes": "2000"}})
+    rig.node.topic_manager.configure_topics({OFFSETS_TOPIC: {**topic.configs, "max.message.bytes": "2000"}})
     return rig
 
 
@@ -357,7 +357,7 @@ def test_a_topic_is_deleted_with_more_commits_of_one_group_than_there_is_room_fo
     deleted(rig)
 
     assert commits(rig) == 0
-    rig.node.create_topic("orders", partitions=1)
+    rig.node.topic_manager.create_topic("orders", partitions=1)
     assert committed(rig.started_again(), "g") == -1
 
 
@@ -434,7 +434,7 @@ class Lines:
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
         self.rig = ApiRig(offsets_topic_num_partitions=1, transaction_state_log_num_partitions=1)
-        self.rig.node.create_topic("many", partitions=self.PARTITIONS)
+        self.rig.node.topic_manager.create_topic("many", partitions=self.PARTITIONS)
         self.rig.committed("g", ("orders", 0, 0))
         self.log = self.rig.store.logs[TopicPartition(OFFSETS_TOPIC, 0)]
         self.log.configure(limited(self.rig, self.LIMIT))
@@ -516,9 +516,11 @@ def nobody_asks_for_room(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def readers_are_woken_within_an_append(monkeypatch: pytest.MonkeyPatch) -> None:
-    append = Node.append
+    append = ReplicaManager.append
     monkeypatch.setattr(
-        Node, "append", lambda self, *where, **terms: append(self, *where, **(terms | {"wakes": True}))
+        ReplicaManager,
+        "append",
+        lambda self, *where, **terms: append(self, *where, **(terms | {"wakes": True})),
     )
 
 

@@ -641,7 +641,7 @@ def test_a_group_of_very_many_offsets_is_deleted_in_parts_unless_somebody_joins_
     """What is left of its offsets stays with it then, and whoever asked is told why."""
     monkeypatch.setattr(groups, "PART_BYTES", 500)
     rig = ApiRig()
-    rig.node.create_topic("wide", partitions=100)
+    rig.node.topic_manager.create_topic("wide", partitions=100)
     rig.committed("g", *(("wide", number, 1) for number in range(100)))
     offsets = rig.node.coordinator.host_of("g").shard.offsets
     client = rig.client()
@@ -670,7 +670,7 @@ def test_who_deletes_a_group_that_expires_or_is_deleted_between_two_parts_is_tol
     """It was there when they asked, and some of it went by their request."""
     monkeypatch.setattr(groups, "PART_BYTES", 500)
     rig = ApiRig()
-    rig.node.create_topic("wide", partitions=100)
+    rig.node.topic_manager.create_topic("wide", partitions=100)
     rig.committed("g", *(("wide", number, 1) for number in range(100)))
     clients = [rig.client(), rig.client()]
 

@@ -245,7 +245,7 @@ def test_a_broker_that_resigns_in_the_midst_of_loading_does_not_come_to_answer()
     sessions = [("session", group, rig.stable(group, "a")["a"]) for group in groups]
     coordinator, purgatory = rig.node.coordinator, rig.node.purgatory
     half_way = 0
-    rig.node.work = RequestQueue(
+    rig.node.scheduler.work = RequestQueue(
         rig.soon.append, count(0, SLICE_S).__next__
     ).work  # a slice is as short as it can be
 

@@ -118,8 +118,12 @@ def test_kafka_s_own_log_is_never_written_to(directory: Path):
     before = kafka_s_log(directory)
     for _ in range(2):
         rig = Rig(directory)
-        rig.node.create_topic("new", partitions=1) if rig.node.topics.get("new") is None else None
-        at_once(rig.node.delete_topics(["grown"])) if rig.node.topics.get("grown") is not None else None
+        rig.node.topic_manager.create_topic("new", partitions=1) if rig.node.topics.get(
+            "new"
+        ) is None else None
+        at_once(rig.node.topic_manager.delete_topics(["grown"])) if rig.node.topics.get(
+            "grown"
+        ) is not None else None
         let_a_year_pass(rig)
         rig.close()
 
@@ -178,7 +182,7 @@ def test_a_metadata_log_that_is_damaged_is_passed_over_and_everything_is_kept(
 
 def test_without_our_own_file_the_same_is_taken_over_again(directory: Path):
     rig = Rig(directory)
-    rig.node.configure_topics({"plain": {"retention.ms": "5"}})
+    rig.node.topic_manager.configure_topics({"plain": {"retention.ms": "5"}})
     before = {topic.name: topic for topic in rig.node.topics.all()}
     rig.close()
     (directory / FILE_NAME).unlink()
@@ -194,7 +198,7 @@ def test_without_our_own_file_the_same_is_taken_over_again(directory: Path):
 
 def test_a_damaged_note_of_what_was_taken_over_costs_nothing(directory: Path):
     rig = Rig(directory)
-    rig.node.configure_topics({"plain": {"retention.ms": "5"}})
+    rig.node.topic_manager.configure_topics({"plain": {"retention.ms": "5"}})
     before = rig.node.topics.all()
     rig.close()
     (directory / TAKEOVER_FILE).write_bytes(b'{"version": 1, "read": 7}')
@@ -208,7 +212,7 @@ def test_a_damaged_note_of_what_was_taken_over_costs_nothing(directory: Path):
 
 def test_a_topic_of_kafka_s_that_was_deleted_here_stays_deleted(directory: Path):
     rig = Rig(directory)
-    at_once(rig.node.delete_topics(["plain"]))
+    at_once(rig.node.topic_manager.delete_topics(["plain"]))
     rig.close()
     (directory / TAKEOVER_FILE).unlink()
 

@@ -15,8 +15,7 @@ import pytest
 
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
-from coterie.broker.api.data import delete_records
-from coterie.broker.api.produce import HANDLERS
+from coterie.broker.api.data import Parts, delete_records
 from coterie.broker.net.connection import Connection
 from coterie.broker.net.request_queue import RequestQueue, here_and_now
 from coterie.broker.runtime.pieces import ITEMS_AT_ONCE, at_once
@@ -42,7 +41,7 @@ MANY = 2_000
 @pytest.fixture
 def rig(tmp_path: Path) -> Iterator[Rig]:
     running = Rig(tmp_path)
-    running.node.create_topic("t", partitions=3)
+    running.node.topic_manager.create_topic("t", partitions=3)
     yield running
     running.close()
 
@@ -91,7 +90,7 @@ def test_a_fetch_that_names_a_partition_often_waits_for_it_once_and_looks_at_it_
 
 
 def test_an_append_looks_at_its_own_partition_of_a_fetch_that_waits_for_thousands(rig: Rig):
-    rig.node.create_topic("wide", partitions=300)
+    rig.node.topic_manager.create_topic("wide", partitions=300)
     looks = []
     for name, log in rig.store.logs.items():
         if name.topic == "wide":
@@ -102,7 +101,7 @@ def test_an_append_looks_at_its_own_partition_of_a_fetch_that_waits_for_thousand
 
     batch = build_batch([Record(0, rig.now_ms, None, b"v")])
     for _ in range(3):
-        rig.node.append("wide", 7, batch, now_ms=rig.now_ms)
+        rig.node.replica_manager.append("wide", 7, batch, now_ms=rig.now_ms)
 
     assert len(looks) == 3
 
@@ -249,8 +248,8 @@ def answered_after(
 
 def made_anew(rig: Rig) -> Callable[[], None]:
     def again() -> None:
-        at_once(rig.node.delete_topics(["t"]))
-        rig.node.create_topic("t", partitions=3)
+        at_once(rig.node.topic_manager.delete_topics(["t"]))
+        rig.node.topic_manager.create_topic("t", partitions=3)
 
     return again
 
@@ -280,7 +279,9 @@ def test_a_topic_made_anew_while_records_are_deleted_does_not_start_where_the_la
     partitions = tuple(build(cls, partition_index=number, offset=3) for number in range(ITEMS_AT_ONCE + 1))
     topic = build(entity("delete_records", 2, "DeleteRecordsTopic"), name="t", partitions=partitions)
     context = a_context(DELETE_RECORDS, 2)
-    work = delete_records(rig.node, context, build(request_type(DELETE_RECORDS, 2), topics=(topic,)))
+    work = delete_records(
+        rig.node.parts(Parts), context, build(request_type(DELETE_RECORDS, 2), topics=(topic,))
+    )
     for _ in range(stop):
         next(work)
 
@@ -420,10 +421,10 @@ def test_the_more_is_asked_for_the_more_often_others_have_their_turn(rig: Rig, w
 
 
 def test_fetches_that_are_answered_in_pieces_share_the_room_that_there_is(rig: Rig):
-    rig.node.create_topic("wide", partitions=100)
+    rig.node.topic_manager.create_topic("wide", partitions=100)
     batch = build_batch([Record(0, rig.now_ms, None, bytes(10_000))])
     for partition in range(100):
-        rig.node.append("wide", partition, batch, now_ms=rig.now_ms)
+        rig.node.replica_manager.append("wide", partition, batch, now_ms=rig.now_ms)
     rig.node.peers.unsent_bytes_max = 1 << 20
     rounds, lines = Rounds(), [Line() for _ in range(20)]
     queue = RequestQueue(lambda act: rounds.soon.append(act), rounds.clock)
@@ -607,14 +608,15 @@ def test_many_batches_of_many_records_are_walked_over_with_others_heard_between(
     topic_type, cls = (entity("produce", 9, name) for name in ("TopicProduceData", "PartitionProduceData"))
     data = [build(cls, index=index, records=batch) for index in range(40 // topics)]
     for number in range(topics):
-        rig.node.create_topic(f"wide-{number}", partitions=len(data))
+        rig.node.topic_manager.create_topic(f"wide-{number}", partitions=len(data))
     logs = [log for where, log in rig.store.logs.items() if where.topic.startswith("wide-")]
     asked = [build(topic_type, name=f"wide-{n}", partition_data=tuple(data)) for n in range(topics)]
     request = build(request_type(PRODUCE, 9), acks=-1, timeout=1_000, topic_data=tuple(asked))
     context = a_context(PRODUCE, 9)
 
     written = [0]
-    for stop in HANDLERS[PRODUCE](rig.node, context, request):
+    handler = rig.node.handler_of(RequestHeader(PRODUCE, 9, 1, "", 0))
+    for stop in handler(context, request):
         assert stop is None
         written.append(sum(bool(log.end_offset) for log in logs))
 
@@ -628,7 +630,7 @@ def stops_of(rig: Rig, api: int, version: int, **terms: Any) -> int:
     context = a_context(api, version, send=lambda _, answer: waiting.append(answer))
     handler = rig.node.handler_of(RequestHeader(api, version, 1, "", 0))
     assert handler is not None
-    waiting.append(handler(rig.node, context, build(request_type(api, version), **terms)))
+    waiting.append(handler(context, build(request_type(api, version), **terms)))
     stops = 0
     while waiting:
         answer = waiting.pop()
@@ -650,7 +652,7 @@ def stops_of(rig: Rig, api: int, version: int, **terms: Any) -> int:
 )
 def test_all_that_there_is_is_told_in_pieces(rig: Rig, api: int, version: int, terms: dict[str, Any]):
     wanted = [rig.node.topics.new(f"topic-{number}", partitions=1) for number in range(1_000)]
-    at_once(rig.node.create_topics(wanted))
+    at_once(rig.node.topic_manager.create_topics(wanted))
     cls = entity("offset_commit", 9, "OffsetCommitRequestTopic")
     parts = (build(entity("offset_commit", 9, "OffsetCommitRequestPartition"), partition_index=0),)
     topics = tuple(build(cls, name=topic.name, partitions=parts) for topic in wanted)

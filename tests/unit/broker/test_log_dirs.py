@@ -20,10 +20,10 @@ EVERYTHING = {"alpha": {0: 0}, "orders": {0: 0, 1: 79}}
 def rig() -> Rig:
     """Two topics; one partition has a batch of 79 bytes."""
     rig = Rig()
-    rig.node.create_topic("orders", partitions=2)
-    rig.node.create_topic("alpha", partitions=1)
+    rig.node.topic_manager.create_topic("orders", partitions=2)
+    rig.node.topic_manager.create_topic("alpha", partitions=1)
     batch = build_batch([Record(0, NOW_MS, b"k", b"v" * 10)])
-    rig.node.append("orders", 1, batch, now_ms=NOW_MS)
+    rig.node.replica_manager.append("orders", 1, batch, now_ms=NOW_MS)
     return rig
 
 

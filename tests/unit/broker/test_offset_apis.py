@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from coterie.base.codes import Code
-from coterie.broker.node import FAMILIES
+from coterie.broker.api import FAMILIES
 from coterie.wire.api.apis import APIS
 from coterie.wire.api.entities import (
     build,

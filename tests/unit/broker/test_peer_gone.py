@@ -57,7 +57,7 @@ class Busy:
                 here_and_now(*self._thought.pop(0))
 
     def written(self) -> int:
-        log = self.rig.node.log_of("t", 0)
+        log = self.rig.node.replica_manager.log_of("t", 0)
         assert log is not None
         return log.end_offset
 
@@ -65,7 +65,7 @@ class Busy:
 @pytest.fixture(params=["producer", "gzip"], ids=["as-sent", "packed-anew-aside"])
 def busy(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Busy]:
     rig = Rig(tmp_path)
-    rig.node.create_topic("t", partitions=1, configs={"compression.type": request.param})
+    rig.node.topic_manager.create_topic("t", partitions=1, configs={"compression.type": request.param})
     yield Busy(rig)
     rig.close()
 
@@ -106,7 +106,7 @@ def test_behind_a_request_whose_answer_nobody_can_get_any_more_nothing_is_done(
 @pytest.mark.parametrize("slices", range(6))
 def test_a_fetch_of_many_partitions_waits_no_longer_than_its_client_whenever_that_hangs_up(slices: int):
     rig = ApiRig()
-    rig.node.create_topic("wide", partitions=130)
+    rig.node.topic_manager.create_topic("wide", partitions=130)
     rig.settle()
     waiting = len(rig.node.purgatory)
     asked = tuple(build(entity("fetch", 11, "FetchPartition"), partition=n) for n in range(130))

@@ -282,10 +282,10 @@ def test_who_does_not_read_is_waited_for_until_the_bytes_are_scarce(hall: Hall):
 def test_a_fetch_is_answered_with_less_when_others_do_not_read(rig: Rig):
     from coterie.wire.records.batches import Record, build_batch
 
-    rig.node.create_topic("t", partitions=1)
+    rig.node.topic_manager.create_topic("t", partitions=1)
     for _ in range(4):
         batch = build_batch([Record(0, rig.now_ms, None, bytes(1_000))])
-        rig.node.append("t", 0, batch, now_ms=rig.now_ms)
+        rig.node.replica_manager.append("t", 0, batch, now_ms=rig.now_ms)
     client, stuck = rig.client(), Stub(rig.node.peers, "stuck")
     partition = build(
         entity("fetch", 11, "FetchPartition"), partition=0, fetch_offset=0, partition_max_bytes=1 << 20

@@ -41,7 +41,7 @@ def test_with_one_replica_a_record_is_taken_however_many_are_to_be_in_sync(
 ):
     """Kafka wants no more of them than there are: 4.3.1 answers 0 (asked on 2026-11-23 with 2 and 5)."""
     rig = ApiRig(**of_broker)
-    rig.node.create_topic("t", partitions=1, configs=of_topic)
+    rig.node.topic_manager.create_topic("t", partitions=1, configs=of_topic)
 
     assert produced(rig.client(), "t", acks=acks) is Code.NONE
 

@@ -34,7 +34,7 @@ PRODUCE, API_VERSIONS, ALTER_CONFIGS, VERSION = 0, 18, 33, 9
 @pytest.fixture
 def rig(tmp_path: Path) -> Iterator[Rig]:
     broker = Rig(tmp_path)
-    broker.node.create_topic("t", partitions=1)
+    broker.node.topic_manager.create_topic("t", partitions=1)
     yield broker
     broker.close()
 
@@ -108,7 +108,7 @@ def test_requests_are_answered_in_order_wherever_their_stream_is_cut(rig: Rig, s
     aside.answer()
 
     assert answered(client.line.written) == list(range(20))
-    assert rig.node.log_of("t", 0).end_offset == 20
+    assert rig.node.replica_manager.log_of("t", 0).end_offset == 20
     assert rig.node.peers.begun_bytes == 0
 
 

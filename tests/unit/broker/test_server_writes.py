@@ -89,9 +89,9 @@ async def answered(rig: Rig, requests: list[object]) -> list[int]:
 def test_answers_come_in_the_order_of_the_requests(
     rig: Rig, run: Callable[..., list[int]], requests: Callable[[], list[object]]
 ):
-    rig.node.create_topic("t", partitions=1)
+    rig.node.topic_manager.create_topic("t", partitions=1)
     batch = build_batch([Record(0, rig.now_ms, None, bytes(RECORD_BYTES))])
-    rig.node.append("t", 0, batch, now_ms=rig.now_ms)
+    rig.node.replica_manager.append("t", 0, batch, now_ms=rig.now_ms)
     asked = requests()
 
     assert run(answered(rig, asked)) == list(range(len(asked)))
@@ -100,7 +100,7 @@ def test_answers_come_in_the_order_of_the_requests(
 def test_an_answer_that_cannot_be_written_ends_its_connection_and_not_who_brings_it(rig: Rig):
     waiting: list[Context] = []
 
-    def later(node: object, context: Context, request: object) -> object:
+    def later(context: Context, request: object) -> object:
         waiting.append(context)
         return WAITS
 

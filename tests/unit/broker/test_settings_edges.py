@@ -67,7 +67,7 @@ class Life:
     def __init__(self, of_broker: Mapping[str, str], of_topic: Mapping[str, str]) -> None:
         self.rig = ApiRig(**of_broker)
         small = {"cleanup.policy": "compact,delete", "internal.segment.bytes": "300"}
-        self.rig.node.create_topic("t", partitions=1, configs=small | dict(of_topic))
+        self.rig.node.topic_manager.create_topic("t", partitions=1, configs=small | dict(of_topic))
         self.clients: list[Client] = []
 
     def go_on(self) -> None:
@@ -85,7 +85,7 @@ class Life:
         """Write a record and a tombstone, or be refused for what was set."""
         records = [Record(0, self.rig.now_ms, b"k", value), Record(1, self.rig.now_ms, b"gone", None)]
         try:
-            self.rig.node.append("t", 0, build_batch(records), now_ms=self.rig.now_ms)
+            self.rig.node.replica_manager.append("t", 0, build_batch(records), now_ms=self.rig.now_ms)
         except AppendRefused:
             assert self.log.config.max_message_bytes == 0
 

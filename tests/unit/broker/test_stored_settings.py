@@ -43,7 +43,7 @@ def create(rig: Rig, name: str, value: str) -> int:
 
 
 def alter(rig: Rig, name: str, value: str) -> int:
-    rig.node.create_topic("t", partitions=1)
+    rig.node.topic_manager.create_topic("t", partitions=1)
     setting = part(ALTER, 2, "AlterableConfig", name=name, value=value)
     resource = part(ALTER, 2, "AlterConfigsResource", resource_type=2, resource_name="t", configs=(setting,))
     return int(rig.ask(ALTER, 2, resources=(resource,)).responses[0].error_code)
@@ -51,7 +51,7 @@ def alter(rig: Rig, name: str, value: str) -> int:
 
 def alter_incrementally(rig: Rig, name: str, value: str) -> int:
     if rig.topics.get("t") is None:
-        rig.node.create_topic("t", partitions=1)
+        rig.node.topic_manager.create_topic("t", partitions=1)
     setting = part(INCREMENTAL, 1, "AlterableConfig", name=name, value=value, config_operation=0)
     resource = part(
         INCREMENTAL, 1, "AlterConfigsResource", resource_type=2, resource_name="t", configs=(setting,)
@@ -109,9 +109,9 @@ def test_a_stored_setting_that_cannot_be_read_is_told_of_and_costs_no_record_and
     unreadable: dict[str, str], caplog: pytest.LogCaptureFixture
 ):
     rig = Rig()
-    rig.node.create_topic("t", partitions=1)
+    rig.node.topic_manager.create_topic("t", partitions=1)
     old = build_batch([Record(0, 1, b"k", b"v")])
-    rig.node.append("t", 0, old, now_ms=1)
+    rig.node.replica_manager.append("t", 0, old, now_ms=1)
     with caplog.at_level(logging.ERROR):
         stored(rig, max_message_bytes="70", **unreadable)
 
@@ -120,7 +120,7 @@ def test_a_stored_setting_that_cannot_be_read_is_told_of_and_costs_no_record_and
     assert "topic t has settings that cannot be read" in told
     assert next(iter(unreadable)).replace("_", ".") in told
     assert (log.start_offset, log.end_offset, log.config.max_message_bytes) == (0, 1, 70)
-    rig.node.add_partitions("t", 2)  # the topic goes on
+    rig.node.topic_manager.add_partitions("t", 2)  # the topic goes on
 
     resource = part(DESCRIBE, 4, "DescribeConfigsResource", resource_type=2, resource_name="t")
     assert rig.ask(DESCRIBE, 4, resources=(resource,)).results[0].error_code == Code.NONE

@@ -482,7 +482,7 @@ def test_the_story_goes_on_after_one_that_could_not_be_told(rig: Rig, monkeypatc
 
 def story_bytes(rig: Rig) -> int:
     """Return how much of the story is in the log, without having it told."""
-    log = rig.node.log_of("__group_story", 0)
+    log = rig.node.replica_manager.log_of("__group_story", 0)
     return 0 if log is None else log.size_bytes
 
 

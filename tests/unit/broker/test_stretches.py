@@ -16,18 +16,15 @@ from uuid import UUID
 
 import pytest
 
-from coterie.broker.api import groups, offsets
+from coterie.broker.api import FAMILIES, groups, offsets
 from coterie.broker.net import connection
 from coterie.broker.net.connection import Connection
 from coterie.broker.net.request_queue import RequestQueue, here_and_now
-from coterie.broker.node import FAMILIES
 from coterie.broker.runtime import groups as coordinator
 from coterie.storage.log.producers import Producer
 from coterie.wire.api import piecemeal
 from coterie.wire.api.apis import APIS
-from coterie.wire.api.codec import (
-    encode_request,
-)
+from coterie.wire.api.codec import RequestHeader, encode_request
 from coterie.wire.api.entities import (
     build,
     entity,
@@ -61,7 +58,7 @@ class Worker:
         self.thought: list[tuple[Any, ...]] = []
         self.now_s = 0.0
         queue = RequestQueue(rig.soon.append, clock=self.clock, aside=lambda *work: self.thought.append(work))
-        rig.node.work = queue.work
+        rig.node.scheduler.work = queue.work
         self.connection = Connection(rig.node, queue)
         self.connection.connection_made(self.line)
 
@@ -160,7 +157,7 @@ def told(one: int | Path) -> str:
 def rig() -> ApiRig:
     """Return one broker for all."""
     running = ApiRig()
-    running.node.ensure_internal("__transaction_state")
+    running.node.topic_manager.ensure_internal("__transaction_state")
     running.committed("g", ("orders", 0, 1))
     running.settle()
     return running
@@ -216,7 +213,7 @@ def test_offsets_of_a_transaction_for_very_many_partitions_take_more_pieces_and_
     monkeypatch.setattr(connection, "LIGHT_STOPS", 1)
     monkeypatch.setattr(piecemeal, "LIGHT_BYTES", 1_000)
     if rig().node.topics.get("wide") is None:
-        rig().node.create_topic("wide", partitions=5 * FEW)
+        rig().node.topic_manager.create_topic("wide", partitions=5 * FEW)
 
     Worker(rig()).answer(offsets_of_a_transaction(range(FEW), topic="wide"))
 
@@ -233,7 +230,7 @@ def test_a_group_with_very_many_offsets_is_deleted_in_pieces_that_are_no_longer(
     monkeypatch.setattr(connection, "LIGHT_STOPS", 1)
     monkeypatch.setattr(coordinator, "PART_BYTES", 5_000)
     if rig().node.topics.get("wide") is None:
-        rig().node.create_topic("wide", partitions=5 * FEW)
+        rig().node.topic_manager.create_topic("wide", partitions=5 * FEW)
 
     def lines(count: int) -> int:
         rig().committed("wide-group", *(("wide", number, 1) for number in range(count)))
@@ -263,7 +260,7 @@ def test_others_are_heard_between_any_two_of_several_groups(api_key: int):
     ctx = a_context(api_key, version)
     request = build(request_type(api_key, version), **lists[api_key])
 
-    stops = list({9: offsets, 15: groups, 42: groups}[api_key].HANDLERS[api_key](rig().node, ctx, request))
+    stops = list(rig().node.handler_of(RequestHeader(api_key, version, 1, "", 0))(ctx, request))
     rig().settle()
 
     assert len(stops) >= len(names)
@@ -271,7 +268,7 @@ def test_others_are_heard_between_any_two_of_several_groups(api_key: int):
 
 def test_the_producers_of_a_partition_are_told_in_pieces():
     """They are as many as wrote there within a day."""
-    known = rig().node.log_of("orders", 1).producers.producers
+    known = rig().node.replica_manager.log_of("orders", 1).producers.producers
 
     def lines(count: int) -> int:
         known.clear()

@@ -54,7 +54,7 @@ def write(rig: Rig, topic: str, count: int = 3, *, days_old: int = 0) -> None:
     timestamp = rig.now_ms - days_old * DAY_MS
     for number in range(count):
         record = Record(0, key=b"k", value=b"%d" % number, timestamp=timestamp)
-        rig.node.append(topic, 0, build_batch([record]), now_ms=rig.now_ms)
+        rig.node.replica_manager.append(topic, 0, build_batch([record]), now_ms=rig.now_ms)
 
 
 def spans(rig: Rig) -> dict[str, tuple[int, int, int]]:
@@ -81,7 +81,9 @@ def let_a_month_pass(rig: Rig) -> None:
 def test_of_a_topic_whose_settings_nobody_knows_nothing_is_deleted(lives: Lives, settings: dict[str, object]):
     made = {"forever": {"retention.ms": "-1"}, "table": {"cleanup.policy": "compact"}, "plain": {}}
     for name, configs in made.items():
-        lives.rig.node.create_topic(name, partitions=1, configs=configs | {"internal.segment.bytes": "100"})
+        lives.rig.node.topic_manager.create_topic(
+            name, partitions=1, configs=configs | {"internal.segment.bytes": "100"}
+        )
         write(lives.rig, name, days_old=10)
 
     rig = lives.restart(forgotten=True, **settings)
@@ -91,11 +93,11 @@ def test_of_a_topic_whose_settings_nobody_knows_nothing_is_deleted(lives: Lives,
 
 
 def test_what_was_kept_for_want_of_settings_obeys_those_that_are_set_again(lives: Lives):
-    lives.rig.node.create_topic("plain", partitions=1)
+    lives.rig.node.topic_manager.create_topic("plain", partitions=1)
     write(lives.rig, "plain", days_old=10)
     rig = lives.restart(forgotten=True)
 
-    rig.node.configure_topics({"plain": {}})
+    rig.node.topic_manager.configure_topics({"plain": {}})
     let_a_month_pass(rig)
 
     assert rig.store.logs[TopicPartition("plain", 0)].start_offset == 3
@@ -175,7 +177,7 @@ def part(api: str, version: int, kind: str, /, **values: Any) -> Any:
 @pytest.fixture
 def led(lives: Lives) -> Rig:
     """A node whose log of `t` was led in epoch 3 from offset 1 on, and in epoch 5 from its end at 3 on."""
-    lives.rig.node.create_topic("t", partitions=1)
+    lives.rig.node.topic_manager.create_topic("t", partitions=1)
     write(lives.rig, "t")
     return lives.restart(epochs=[(0, 0), (3, 1), (5, 3)])
 
@@ -192,7 +194,7 @@ def test_clients_are_told_the_log_s_latest_epoch_and_batches_carry_it(led: Rig):
 
 
 def test_the_start_of_a_log_is_told_with_the_epoch_of_its_first_record(lives: Lives):
-    lives.rig.node.create_topic("t", partitions=1)
+    lives.rig.node.topic_manager.create_topic("t", partitions=1)
     write(lives.rig, "t")
 
     rig = lives.restart(epochs=[(2, 0), (5, 3)])

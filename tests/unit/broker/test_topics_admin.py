@@ -366,7 +366,7 @@ def test_a_topic_is_named_by_name_or_id_not_both_and_not_neither():
 
 def test_the_brokers_own_topics_cannot_be_deleted():
     rig = Rig()
-    rig.node.ensure_internal("__consumer_offsets")
+    rig.node.topic_manager.ensure_internal("__consumer_offsets")
 
     [(_, _, code, _)] = delete(rig, "__consumer_offsets")
 

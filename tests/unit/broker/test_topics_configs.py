@@ -20,7 +20,7 @@ SET, DELETE, APPEND, SUBTRACT = range(4)
 
 def a_rig(**settings: object) -> Rig:
     rig = Rig(**settings)
-    rig.node.create_topic("flights", partitions=2, configs={"retention.ms": "5000"})
+    rig.node.topic_manager.create_topic("flights", partitions=2, configs={"retention.ms": "5000"})
     return rig
 
 
@@ -255,7 +255,7 @@ def test_thousands_of_names_that_are_asked_for_are_not_looked_through_for_each_s
 
 def test_what_others_change_while_a_large_request_is_looked_at_stays_changed():
     rig = a_rig()
-    rig.node.create_topic("other", partitions=1)
+    rig.node.topic_manager.create_topic("other", partitions=1)
     one = part(INCREMENTAL, 1, "AlterableConfig", name="retention.ms", config_operation=SET, value="1")
     large = rig.begin(
         INCREMENTAL,

@@ -94,7 +94,7 @@ class TxnRig(ApiRig):
             base_sequence=sequence,
             transactional=True,
         )
-        self.node.append(*ORDERS, batch, now_ms=self.now_ms, origin="coordinator")
+        self.node.replica_manager.append(*ORDERS, batch, now_ms=self.now_ms, origin="coordinator")
 
     def host(self) -> TransactionHost:
         return self.node.transactions.host_of("tid")
@@ -104,7 +104,7 @@ class TxnRig(ApiRig):
 
     def markers(self, watched: TopicPartition = ORDERS) -> list[tuple[bool, int, int]]:
         """Return what markers say: commit or not, the producer's epoch, the coordinator's."""
-        log = self.node.log_of(*watched)
+        log = self.node.replica_manager.log_of(*watched)
         assert log is not None
         data = log.read(0, max_bytes=1 << 20)
         found = []
@@ -236,7 +236,7 @@ def test_a_full_disk_gives_no_producer_ids(rig):
 
     nowhere, nobody = rig.init(), rig.init(transactional_id=None)
     rig.disk.faults.refuse = set()
-    rig.node.ensure_internal(TRANSACTIONS_TOPIC)
+    rig.node.topic_manager.ensure_internal(TRANSACTIONS_TOPIC)
     rig.disk.faults.refuse = {"save"}
     there = rig.init()
     rig.disk.faults.refuse = set()
@@ -348,7 +348,7 @@ def test_an_end_writes_markers_and_lets_readers_on(rig, version, commit):
     producer = rig.owner()
     rig.add(producer, ORDERS)
     rig.write(producer)
-    log = rig.node.log_of(*ORDERS)
+    log = rig.node.replica_manager.log_of(*ORDERS)
     assert log.last_stable_offset == 0
 
     answer = rig.end(producer, commit=commit, version=version)
@@ -385,7 +385,7 @@ def test_offsets_of_groups_are_ended_by_their_coordinator(rig):
 
 def test_a_reply_waits_for_its_append(rig):
     producer = rig.owner()
-    rig.node.log_of(TRANSACTIONS_TOPIC, rig.host().partition)
+    rig.node.replica_manager.log_of(TRANSACTIONS_TOPIC, rig.host().partition)
     before = rig.host().log.end_offset
     answers = []
 
@@ -462,16 +462,16 @@ def an_end_that_cannot_be_marked(rig: TxnRig) -> Producer:
     producer = rig.owner()
     rig.add(producer, ORDERS)
     rig.write(producer)
-    appended = rig.node.append
+    appended = rig.node.replica_manager.append
 
     def append_once(*where: Any, **terms: Any) -> Any:
         done = appended(*where, **terms)
         rig.disk.faults = Faults(capacity=0)
         return done
 
-    rig.node.append = append_once  # type: ignore[method-assign]
+    rig.node.replica_manager.append = append_once  # type: ignore[method-assign]
     answer = rig.end(producer)
-    del rig.node.append
+    del rig.node.replica_manager.append
     assert answer.error_code == Code.NONE
     assert rig.state() == "PrepareCommit"
     return producer
@@ -536,7 +536,7 @@ def test_a_start_ends_what_a_log_has_open_and_a_loss_of_power_took_from_the_coor
     again = rig.started_again()
 
     assert (again.state(), again.markers()) == ("CompleteAbort", [(False, lost.epoch + 1, 0)])
-    log = again.node.log_of(*ORDERS)
+    log = again.node.replica_manager.log_of(*ORDERS)
     assert log is not None
     assert log.last_stable_offset == log.end_offset
     assert again.owner() == Producer(producer.producer_id, lost.epoch + 2)
@@ -564,7 +564,7 @@ def test_an_epoch_that_the_logs_have_is_not_given_out_again_by_the_start_after_t
     lost = Producer(producer.producer_id, producer.epoch + 4)
     rig.write(lost)
     end = {"producer_id": lost.producer_id, "producer_epoch": lost.epoch, "coordinator_epoch": 0}
-    rig.node.write_marker(ORDERS, **end, commit=True, deliver=lambda code: None)
+    rig.node.marker_writer.write(ORDERS, **end, commit=True, deliver=lambda code: None)
 
     again = stopped_cleanly(rig.started_again())
 
@@ -581,7 +581,7 @@ def what_a_loss_of_power_has_taken_from_a_transaction(rig: TxnRig) -> Producer:
 
 
 def ended_everywhere(rig: TxnRig) -> bool:
-    log = rig.node.log_of(*ORDERS)
+    log = rig.node.replica_manager.log_of(*ORDERS)
     assert log is not None
     return log.last_stable_offset == log.end_offset
 
@@ -741,7 +741,7 @@ def test_an_end_that_its_producer_has_left_behind_is_brought_to_its_end(rig):
     host = rig.host()
     producer = Producer(host.shard.transactions["tid"].producer_id, host.shard.transactions["tid"].epoch)
     end = {"producer_id": producer.producer_id, "producer_epoch": producer.epoch, "coordinator_epoch": 0}
-    rig.node.write_marker(ORDERS, **end, commit=True, transaction_version=2, deliver=lambda code: None)
+    rig.node.marker_writer.write(ORDERS, **end, commit=True, transaction_version=2, deliver=lambda code: None)
     rig.write(producer)
 
     again = rig.started_again()
@@ -773,7 +773,7 @@ def test_a_log_that_cannot_be_read_takes_its_partition_out_of_service(rig):
     rig.owner()
     batch = build_batch([Record(0, 0, b"\0\0\0\3tid", b"\0\1rubbish")])
     host = rig.host()
-    rig.node.append(TRANSACTIONS_TOPIC, host.partition, batch, now_ms=0, origin="coordinator")
+    rig.node.replica_manager.append(TRANSACTIONS_TOPIC, host.partition, batch, now_ms=0, origin="coordinator")
 
     again = rig.started_again()
 
@@ -797,11 +797,11 @@ def test_a_producer_id_that_another_broker_gave_out_is_never_given_out_again(rig
 
     What clients wrote tells nothing (TH-10): a made-up id would use up all there are.
     """
-    rig.node.ensure_internal(TRANSACTIONS_TOPIC)
+    rig.node.topic_manager.ensure_internal(TRANSACTIONS_TOPIC)
     partition = coordinator_partition("tid", partition_count=2)
     value = TransactionLogValue(70, 3, 60_000, 4, (), 0, 0, next_producer_id=-1)
     batch = build_batch([Record(0, 0, *transaction_record("tid", value))])
-    rig.node.append(TRANSACTIONS_TOPIC, partition, batch, now_ms=0, origin="coordinator")
+    rig.node.replica_manager.append(TRANSACTIONS_TOPIC, partition, batch, now_ms=0, origin="coordinator")
     rig.write(Producer(90, 0))
     rig.write(Producer(2**63 - 1, 0))
 
@@ -843,7 +843,7 @@ def test_who_has_resigned_sends_everybody_elsewhere(rig):
     assert told == []
     transactions.resigned(host.partition)
     transactions.resigned(host.partition)
-    rig.node.leadership = Elsewhere()
+    transactions.parts = transactions.parts._replace(leadership=Elsewhere())
     rig.settle()
 
     assert told == [{ORDERS: Code.NOT_COORDINATOR}]
@@ -940,7 +940,7 @@ def test_an_administrator_ends_what_hangs(rig, version):
     producer = rig.owner()
     rig.write(producer)
     offsets, gone = TopicPartition(OFFSETS_TOPIC, 1), TopicPartition("gone", 0)
-    rig.node.ensure_internal(OFFSETS_TOPIC)
+    rig.node.topic_manager.ensure_internal(OFFSETS_TOPIC)
     wanted = marker(version, producer, ORDERS, offsets, gone)
 
     answer = rig.one.ask(MARKERS, version, markers=(wanted,))
@@ -987,7 +987,7 @@ def test_a_coordinator_that_was_overtaken_leaves_the_transaction_as_it_is(rig, c
 def test_a_topic_that_is_deleted_needs_no_marker(rig):
     producer = rig.owner()
     rig.add(producer, ORDERS)
-    at_once(rig.node.delete_topics(["orders"]))
+    at_once(rig.node.topic_manager.delete_topics(["orders"]))
 
     rig.end(producer)
 

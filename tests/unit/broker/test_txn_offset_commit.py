@@ -237,7 +237,7 @@ def test_a_marker_that_cannot_be_appended_leaves_the_transaction_open(
         raise AppendRefused(code, "not now")
 
     with monkeypatch.context() as patched:
-        patched.setattr(rig.node, "append", refuse)
+        patched.setattr(rig.node.replica_manager, "append", refuse)
         rig.node.coordinator.end_transaction(host.partition, **who, commit=True, deliver=told.append)
     assert told == [code]
     assert stable(rig) == Code.UNSTABLE_OFFSET_COMMIT
@@ -262,7 +262,7 @@ class AnotherLeads:
 def test_a_marker_for_a_partition_that_is_elsewhere_is_sent_back():
     rig = ApiRig()
     told: list[Code] = []
-    rig.node.ensure_internal(OFFSETS_TOPIC)
+    rig.node.topic_manager.ensure_internal(OFFSETS_TOPIC)
     rig.node.leadership = AnotherLeads()
 
     rig.node.coordinator.end_transaction(
@@ -297,7 +297,7 @@ def test_a_topic_that_goes_while_the_transaction_is_asked_is_not_committed_for()
     rig = ApiRig()
     rig.committed("g", ("other", 0, 1))
     producer = Producer(rig)
-    ask_at_once, delete = producer.client.send_at_once, rig.node.delete_topics
+    ask_at_once, delete = producer.client.send_at_once, rig.node.topic_manager.delete_topics
 
     def send_at_once(*asked: Any, **terms: Any) -> None:
         ask_at_once(*asked, **terms)
@@ -321,14 +321,14 @@ def test_a_transaction_that_ends_between_two_parts_of_its_offsets_gets_no_more_o
 ):
     """What came after the marker would count for nobody, and hold readers of committed offsets back."""
     rig = ApiRig(offsets_topic_num_partitions=1)
-    rig.node.create_topic("wide", partitions=3 * OFFSETS_AT_ONCE)
+    rig.node.topic_manager.create_topic("wide", partitions=3 * OFFSETS_AT_ONCE)
     producer = Producer(rig, version=version)
     if version < 5:
         producer.add_offsets()
     if opened:
         producer.commit(("other", 0, 1))
     works: list[Any] = []
-    rig.node.work = works.append
+    rig.node.scheduler.work = works.append
 
     one = partial(part, TXN_COMMIT, version, "TxnOffsetCommitRequestPartition", committed_offset=1)
     partitions = tuple(one(partition_index=index) for index in range(3 * OFFSETS_AT_ONCE))

@@ -37,13 +37,13 @@ def produce(rig: Rig, topic: str, at_ms: int) -> Code:
 
 
 def log_of(rig: Rig, topic: str) -> PartitionLog:
-    log = rig.node.log_of(topic, 0)
+    log = rig.node.replica_manager.log_of(topic, 0)
     assert log is not None
     return log
 
 
 def test_a_machine_that_was_suspended_takes_records_of_today(rig: Rig):
-    rig.node.create_topic("t", partitions=1)
+    rig.node.topic_manager.create_topic("t", partitions=1)
     rig.wall_ahead_ms = 8 * HOUR_MS
 
     assert produce(rig, "t", rig.now_ms + rig.wall_ahead_ms) == Code.NONE
@@ -51,7 +51,9 @@ def test_a_machine_that_was_suspended_takes_records_of_today(rig: Rig):
 
 
 def test_the_log_dates_records_by_the_walls_clock(rig: Rig):
-    rig.node.create_topic("t", partitions=1, configs={"message.timestamp.type": "LogAppendTime"})
+    rig.node.topic_manager.create_topic(
+        "t", partitions=1, configs={"message.timestamp.type": "LogAppendTime"}
+    )
     rig.wall_ahead_ms = 8 * HOUR_MS
 
     produce(rig, "t", rig.now_ms)
@@ -62,7 +64,7 @@ def test_the_log_dates_records_by_the_walls_clock(rig: Rig):
 
 @pytest.mark.parametrize("wrong_ms", [YEAR_MS, -YEAR_MS], ids=["set wrong now", "wrong at the start"])
 def test_what_either_clock_takes_for_young_is_not_deleted_for_its_age(rig: Rig, wrong_ms: int):
-    rig.node.create_topic("t", partitions=1, configs={"retention.ms": str(HOUR_MS)})
+    rig.node.topic_manager.create_topic("t", partitions=1, configs={"retention.ms": str(HOUR_MS)})
     young_ms = rig.now_ms + min(0, wrong_ms)
     rig.wall_ahead_ms = min(0, wrong_ms)
     assert produce(rig, "t", young_ms) == Code.NONE

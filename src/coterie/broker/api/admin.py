@@ -7,7 +7,7 @@ Codes and messages are those of Apache Kafka 4.3.1, whose tools show them to the
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
@@ -32,7 +32,9 @@ from coterie.wire.api.entities import (
 )
 
 if TYPE_CHECKING:
-    from coterie.broker.node import Node
+    from coterie.broker.config.settings import BrokerSettings
+    from coterie.broker.topics.manager import TopicManager
+    from coterie.broker.topics.registry import Topics
 
 CREATE_TOPICS, DELETE_TOPICS, CREATE_PARTITIONS, DESCRIBE_CLUSTER = 19, 20, 37, 60
 
@@ -45,18 +47,28 @@ DUPLICATE_NAME = "Duplicate topic name."
 TOO_MANY = "Excessively large number of partitions per request."
 
 
+class Parts(NamedTuple):
+    """The parts of the broker that these handlers use."""
+
+    settings: BrokerSettings
+    topics: Topics
+    topic_manager: TopicManager
+    advertised: tuple[str, int]
+    new_uuid: Callable[[], UUID]
+
+
 # -- CreateTopics
 
 
-def create_topics(node: Node, ctx: Context, request: Any) -> Any:
+def create_topics(parts: Parts, ctx: Context, request: Any) -> Any:
     """Create the topics that can be created, each apart from the others; a name given twice is refused."""
-    return _create_topics(node, ctx, request)
+    return _create_topics(parts, ctx, request)
 
 
-def _create_topics(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
+def _create_topics(parts: Parts, ctx: Context, request: Any) -> Pieces[Any]:
     times = Counter((yield from gathered(asked.name for asked in request.topics)))
     once = yield from gathered(asked if times[asked.name] == 1 else None for asked in request.topics)
-    wanted = sum((yield from gathered(max(0, _partition_count(node, asked)) for asked in once)))
+    wanted = sum((yield from gathered(max(0, _partition_count(parts, asked)) for asked in once)))
     refused: dict[str, Refusal] = {}
     planned: dict[str, Planned] = {}
     planned_names: dict[str, str] = {}
@@ -64,7 +76,7 @@ def _create_topics(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
         if wanted > PARTITIONS_OF_REQUEST_MAX:
             found: Planned | Refusal = Refusal(Code.POLICY_VIOLATION, TOO_MANY)
         else:
-            found = _refuse_name_that_collides(asked.name, planned_names) or _plan(node, asked)
+            found = _refuse_name_that_collides(asked.name, planned_names) or _plan(parts, asked)
         if isinstance(found, Refusal):
             refused[asked.name] = found
         else:
@@ -72,13 +84,13 @@ def _create_topics(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
             planned_names[metric_name(asked.name)] = asked.name
         yield
     if planned and not request.validate_only:
-        refused |= yield from _carry_out(node, planned)
+        refused |= yield from _carry_out(parts, planned)
     results = []
     for asked in once:
         results.append(
             _not_created(ctx, asked.name, refused[asked.name])
             if asked.name in refused
-            else _created(node, ctx, planned[asked.name])
+            else _created(parts, ctx, planned[asked.name])
         )
         yield
     twice = Refusal(Code.INVALID_REQUEST, DUPLICATE_NAME)
@@ -103,47 +115,47 @@ def _refuse_name_that_collides(name: str, planned: Mapping[str, str]) -> Refusal
     return Refusal(Code.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}")
 
 
-def _plan(node: Node, asked: Any) -> Planned | Refusal:
-    refusal = _refuse_name(node, asked.name) or _refuse_configs(asked) or _refuse_layout(node, asked)
+def _plan(parts: Parts, asked: Any) -> Planned | Refusal:
+    refusal = _refuse_name(parts, asked.name) or _refuse_configs(asked) or _refuse_layout(parts, asked)
     if refusal is not None:
         return refusal
-    layout = _layout(node, asked)
+    layout = _layout(parts, asked)
     configs = {config.name: config.value for config in asked.configs}
-    topic = node.topics.new(asked.name, partitions=len(layout), configs=configs)
+    topic = parts.topics.new(asked.name, partitions=len(layout), configs=configs)
     return Planned(topic, layout)
 
 
-def _carry_out(node: Node, planned: Mapping[str, Planned]) -> Pieces[dict[str, Refusal]]:
+def _carry_out(parts: Parts, planned: Mapping[str, Planned]) -> Pieces[dict[str, Refusal]]:
     """Create what is planned, and return why some of it could not be."""
-    looked = {name: _refuse_name(node, name) for name in planned}  # others may have taken one meanwhile
+    looked = {name: _refuse_name(parts, name) for name in planned}  # others may have taken one meanwhile
     taken = {name: refusal for name, refusal in looked.items() if refusal is not None}
     failed: Mapping[str, OSError | StorageFailed]
     wanted = [one.topic for name, one in planned.items() if name not in taken]
     try:
-        failed = yield from node.create_topics(wanted)
+        failed = yield from parts.topic_manager.create_topics(wanted)
     except STORAGE_ERRORS as error:
         failed = {topic.name: error for topic in wanted}
     refused = {name: storage_failed(f"create topic {name}", error) for name, error in failed.items()}
     return refused | taken
 
 
-def _partition_count(node: Node, asked: Any) -> int:
+def _partition_count(parts: Parts, asked: Any) -> int:
     if asked.assignments:
         return len(asked.assignments)
     if asked.num_partitions == BY_DEFAULT:
-        return node.settings.num_partitions
+        return parts.settings.num_partitions
     count: int = asked.num_partitions
     return count
 
 
-def _refuse_name(node: Node, name: str) -> Refusal | None:
+def _refuse_name(parts: Parts, name: str) -> Refusal | None:
     if name == RESERVED_TOPIC or name in INTERNAL_TOPICS:
         # Kafka lets anyone create its other internal topics, in any shape; ours are made when first needed.
         return Refusal(Code.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited.")
-    problem = node.topics.name_problem(name)
+    problem = parts.topics.name_problem(name)
     if problem is not None:
         return Refusal(Code.INVALID_TOPIC_EXCEPTION, problem)
-    if node.topics.is_taken(name):
+    if parts.topics.is_taken(name):
         return Refusal(Code.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
     return None
 
@@ -157,10 +169,10 @@ def _refuse_configs(asked: Any) -> Refusal | None:
     return None if problem is None else Refusal(Code.INVALID_CONFIG, problem)
 
 
-def _refuse_layout(node: Node, asked: Any) -> Refusal | None:
+def _refuse_layout(parts: Parts, asked: Any) -> Refusal | None:
     """Return why the partitions cannot be placed as asked: by hand, or so many on one broker."""
     if asked.assignments:
-        return _refuse_assignments(node, asked)
+        return _refuse_assignments(parts, asked)
     factor = asked.replication_factor
     if factor < BY_DEFAULT or factor == 0:
         text = "Replication factor must be larger than 0, or -1 to use the default value."
@@ -168,10 +180,10 @@ def _refuse_layout(node: Node, asked: Any) -> Refusal | None:
     if asked.num_partitions < BY_DEFAULT or asked.num_partitions == 0:
         text = "Number of partitions was set to an invalid non-positive value."
         return Refusal(Code.INVALID_PARTITIONS, text)
-    return _refusal(striped.problem_of(_brokers(node), factor=_factor(asked)))
+    return _refusal(striped.problem_of(_brokers(parts), factor=_factor(asked)))
 
 
-def _refuse_assignments(node: Node, asked: Any) -> Refusal | None:
+def _refuse_assignments(parts: Parts, asked: Any) -> Refusal | None:
     for field, number in (
         ("replication factor", asked.replication_factor),
         ("numPartitions", asked.num_partitions),
@@ -179,15 +191,15 @@ def _refuse_assignments(node: Node, asked: Any) -> Refusal | None:
         if number != BY_DEFAULT:
             text = f"A manual partition assignment was specified, but {field} was not set to -1."
             return Refusal(Code.INVALID_REQUEST, text)
-    return _refusal(manual.problem_of_new(_assigned(asked), _brokers(node)))
+    return _refusal(manual.problem_of_new(_assigned(asked), _brokers(parts)))
 
 
-def _layout(node: Node, asked: Any) -> Layout:
+def _layout(parts: Parts, asked: Any) -> Layout:
     """Return the replicas of each partition of a topic that can be placed: by hand, or in Kafka's stripes."""
     if asked.assignments:
         return [replicas for _, replicas in sorted(_assigned(asked))]
-    count, factor = _partition_count(node, asked), _factor(asked)
-    return striped.place(_brokers(node), partitions=count, factor=factor, chance=_chance(node))
+    count, factor = _partition_count(parts, asked), _factor(asked)
+    return striped.place(_brokers(parts), partitions=count, factor=factor, chance=_chance(parts))
 
 
 def _assigned(asked: Any) -> list[tuple[int, Replicas]]:
@@ -199,20 +211,20 @@ def _factor(asked: Any) -> int:
     return 1 if factor == BY_DEFAULT else factor
 
 
-def _brokers(node: Node) -> list[Broker]:
+def _brokers(parts: Parts) -> list[Broker]:
     """Return the brokers that replicas can be on: this one, and what it leads is replicated nowhere else."""
-    return [Broker(node.settings.node_id, node.settings.broker_rack)]
+    return [Broker(parts.settings.node_id, parts.settings.broker_rack)]
 
 
-def _chance(node: Node) -> Chance:
-    return chance_of(lambda: node.new_uuid().int & LOW_BITS)
+def _chance(parts: Parts) -> Chance:
+    return chance_of(lambda: parts.new_uuid().int & LOW_BITS)
 
 
 def _refusal(problem: Problem | None) -> Refusal | None:
     return None if problem is None else Refusal(*problem)
 
 
-def _created(node: Node, ctx: Context, planned: Planned) -> Any:
+def _created(parts: Parts, ctx: Context, planned: Planned) -> Any:
     topic, layout = planned
     return build(
         entity("create_topics", ctx.version, "CreatableTopicResult", "response"),
@@ -222,11 +234,11 @@ def _created(node: Node, ctx: Context, planned: Planned) -> Any:
         error_message=None,
         num_partitions=len(layout),
         replication_factor=len(layout[0]),
-        configs=_configs_created(node, ctx, topic.configs),
+        configs=_configs_created(parts, ctx, topic.configs),
     )
 
 
-def _configs_created(node: Node, ctx: Context, configs: Mapping[str, str]) -> tuple[Any, ...]:
+def _configs_created(parts: Parts, ctx: Context, configs: Mapping[str, str]) -> tuple[Any, ...]:
     """Return every setting the topic goes by, which version 5 and later tell."""
     from coterie.broker.api.configs import topic_entries
 
@@ -235,7 +247,7 @@ def _configs_created(node: Node, ctx: Context, configs: Mapping[str, str]) -> tu
     cls = entity("create_topics", ctx.version, "CreatableTopicConfigs", "response")
     return tuple(
         build(cls, name=entry.name, value=entry.value, config_source=entry.source)
-        for entry in topic_entries(node.settings, configs)
+        for entry in topic_entries(parts.settings, configs)
     )
 
 
@@ -261,12 +273,12 @@ class Named(NamedTuple):
     topic_id: UUID | None
 
 
-def delete_topics(node: Node, ctx: Context, request: Any) -> Any:
+def delete_topics(parts: Parts, ctx: Context, request: Any) -> Any:
     """Delete the topics named; one that is named twice, in whatever way, stays."""
-    return _delete_topics(node, ctx, request)
+    return _delete_topics(parts, ctx, request)
 
 
-def _delete_topics(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
+def _delete_topics(parts: Parts, ctx: Context, request: Any) -> Pieces[Any]:
     if ctx.version < 6:
         named = yield from gathered(Named(name, None) for name in request.topic_names)
     else:
@@ -274,20 +286,20 @@ def _delete_topics(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
     times = Counter(named)
     judged: list[tuple[Named, Topic | None, Refusal | None]] = []
     for one in times:
-        topic = _topic_of(node, one)
+        topic = _topic_of(parts, one)
         if topic is not None and one.name is not None and Named(None, topic.topic_id) in times:
             continue  # answered with its id
-        judged.append((one, topic, _refuse_deletion(node, ctx, one, topic, times)))
+        judged.append((one, topic, _refuse_deletion(parts, ctx, one, topic, times)))
         if len(judged) % ITEMS_AT_ONCE == 0:
             yield
     # What others have deleted since it was judged is theirs, and what has its name by now was not meant.
     for place, (one, topic, refusal) in enumerate(judged):
-        if topic is not None and refusal is None and node.topics.by_id(topic.topic_id) is None:
-            judged[place] = one, None, _refuse_deletion(node, ctx, one, None, times)
+        if topic is not None and refusal is None and parts.topics.by_id(topic.topic_id) is None:
+            judged[place] = one, None, _refuse_deletion(parts, ctx, one, None, times)
     names = [topic.name for _, topic, refusal in judged if topic and not refusal]
     failed: Mapping[str, OSError | StorageFailed]
     try:
-        failed = yield from node.delete_topics(names)
+        failed = yield from parts.topic_manager.delete_topics(names)
     except STORAGE_ERRORS as error:
         failed = dict.fromkeys(names, error)
     results = []
@@ -300,20 +312,20 @@ def _delete_topics(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
     return build(response_type(DELETE_TOPICS, ctx.version), responses=tuple(results))
 
 
-def _topic_of(node: Node, named: Named) -> Topic | None:
+def _topic_of(parts: Parts, named: Named) -> Topic | None:
     """Return the topic that exactly one of name and id points at."""
     match named:
         case Named(name=str(name), topic_id=None):
-            return node.topics.get(name)
+            return parts.topics.get(name)
         case Named(name=None, topic_id=UUID() as topic_id):
-            return node.topics.by_id(topic_id)
+            return parts.topics.by_id(topic_id)
     return None
 
 
 def _refuse_deletion(
-    node: Node, ctx: Context, named: Named, topic: Topic | None, times: Mapping[Named, int]
+    parts: Parts, ctx: Context, named: Named, topic: Topic | None, times: Mapping[Named, int]
 ) -> Refusal | None:
-    if not node.settings.delete_topic_enable:
+    if not parts.settings.delete_topic_enable:
         code = Code.TOPIC_DELETION_DISABLED if ctx.version >= 3 else Code.INVALID_REQUEST
         return Refusal(code, "Topic deletion is disabled.")
     if named.name is not None and named.topic_id is not None:
@@ -352,12 +364,12 @@ def _deletion(ctx: Context, named: Named, topic: Topic | None, refusal: Refusal 
 # -- CreatePartitions
 
 
-def create_partitions(node: Node, ctx: Context, request: Any) -> Any:
+def create_partitions(parts: Parts, ctx: Context, request: Any) -> Any:
     """Grow the topics that can grow as asked; a name given twice is refused."""
-    return _create_partitions(node, ctx, request)
+    return _create_partitions(parts, ctx, request)
 
 
-def _create_partitions(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
+def _create_partitions(parts: Parts, ctx: Context, request: Any) -> Pieces[Any]:
     times = Counter(asked.name for asked in request.topics)
     twice = Refusal(Code.INVALID_REQUEST, DUPLICATE_NAME)
     refusals: dict[str, Refusal | None] = {}
@@ -365,14 +377,14 @@ def _create_partitions(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
     room = PARTITIONS_OF_REQUEST_MAX
     for asked in request.topics:
         if times[asked.name] == 1:
-            topic = node.topics.get(asked.name)
-            refusal = refusals[asked.name] = _refuse_growth(node, topic, asked, room)
+            topic = parts.topics.get(asked.name)
+            refusal = refusals[asked.name] = _refuse_growth(parts, topic, asked, room)
             totals[asked.name] = asked.count
             if topic is not None and refusal is None:
                 room -= asked.count - topic.partitions
             yield
     if not request.validate_only:
-        refusals |= yield from _grow(node, {n: totals[n] for n, refused in refusals.items() if not refused})
+        refusals |= yield from _grow(parts, {n: totals[n] for n, refused in refusals.items() if not refused})
     refusals |= {name: twice for name, count in times.items() if count > 1}
     cls = entity("create_partitions", ctx.version, "CreatePartitionsTopicResult", "response")
     results = []
@@ -384,19 +396,19 @@ def _create_partitions(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
     return build(response_type(CREATE_PARTITIONS, ctx.version), results=tuple(results))
 
 
-def _grow(node: Node, totals: Mapping[str, int]) -> Pieces[dict[str, Refusal | None]]:
+def _grow(parts: Parts, totals: Mapping[str, int]) -> Pieces[dict[str, Refusal | None]]:
     """Grow topics, and return why some could not be. What others have done to one meanwhile stands."""
-    topics = {name: node.topics.get(name) for name in totals}
+    topics = {name: parts.topics.get(name) for name in totals}
     still = {name: totals[name] for name, one in topics.items() if one and one.partitions < totals[name]}
     failed: Mapping[str, OSError | StorageFailed]
     try:
-        failed = yield from node.grow_topics(still)
+        failed = yield from parts.topic_manager.grow_topics(still)
     except STORAGE_ERRORS as error:
         failed = dict.fromkeys(still, error)
     return {name: storage_failed(f"add partitions to topic {name}", why) for name, why in failed.items()}
 
 
-def _refuse_growth(node: Node, topic: Topic | None, asked: Any, room: int) -> Refusal | None:
+def _refuse_growth(parts: Parts, topic: Topic | None, asked: Any, room: int) -> Refusal | None:
     """Return why a topic cannot grow as asked; `room` is how many partitions the request may still create."""
     if topic is None:
         return Refusal(Code.UNKNOWN_TOPIC_OR_PARTITION, None)
@@ -410,7 +422,7 @@ def _refuse_growth(node: Node, topic: Topic | None, asked: Any, room: int) -> Re
         return Refusal(Code.INVALID_REQUEST, f"Growth of internal topic {topic.name} is prohibited.")
     if extra > room:
         return Refusal(Code.POLICY_VIOLATION, TOO_MANY)
-    brokers, factor = _brokers(node), len(topic.replicas)
+    brokers, factor = _brokers(parts), len(topic.replicas)
     if asked.assignments is None:
         return _refusal(striped.problem_of(brokers, factor=factor))
     added = [tuple(assignment.broker_ids) for assignment in asked.assignments]
@@ -422,7 +434,7 @@ def _refuse_growth(node: Node, topic: Topic | None, asked: Any, room: int) -> Re
 # -- DescribeCluster
 
 
-def describe_cluster(node: Node, ctx: Context, request: Any) -> Any:
+def describe_cluster(parts: Parts, ctx: Context, request: Any) -> Any:
     """Answer with the one broker; a client that looks for controllers has come to the wrong door."""
     asked = getattr(request, "endpoint_type", BROKERS)
     cls = response_type(DESCRIBE_CLUSTER, ctx.version)
@@ -431,19 +443,19 @@ def describe_cluster(node: Node, ctx: Context, request: Any) -> Any:
         return build(
             cls, error_code=refusal.code, error_message=refusal.message, cluster_id="", controller_id=-1
         )
-    host, port = node.advertised
+    host, port = parts.advertised
     broker = build(
         entity("describe_cluster", ctx.version, "DescribeClusterBroker", "response"),
-        broker_id=node.settings.node_id,
+        broker_id=parts.settings.node_id,
         host=host,
         port=port,
-        rack=node.settings.broker_rack,
+        rack=parts.settings.broker_rack,
     )
     wanted = request.include_cluster_authorized_operations
     return build(
         cls,
-        cluster_id=node.topics.cluster_id,
-        controller_id=node.settings.node_id,
+        cluster_id=parts.topics.cluster_id,
+        controller_id=parts.settings.node_id,
         brokers=(broker,),
         cluster_authorized_operations=CLUSTER_OPERATIONS_ALL if wanted else OPERATIONS_UNASKED,
     )

@@ -30,7 +30,8 @@ from coterie.wire.api.guards import LONGEST_TEXT
 
 if TYPE_CHECKING:
     from coterie.broker.config.settings import BrokerSettings
-    from coterie.broker.node import Node
+    from coterie.broker.topics.manager import TopicManager
+    from coterie.broker.topics.registry import Topics
     from coterie.broker.topics.topic import (
         Topic,
     )
@@ -64,6 +65,14 @@ MALFORMED = (
     "sent to an incompatible broker. See the broker logs for more details."
 )
 ONCE_ONLY = "Each resource must appear at most once."
+
+
+class Parts(NamedTuple):
+    """The parts of the broker that these handlers use."""
+
+    settings: BrokerSettings
+    topics: Topics
+    topic_manager: TopicManager
 
 
 class Origin(NamedTuple):
@@ -131,12 +140,12 @@ def _broker_entry(settings: BrokerSettings, name: str, table: Mapping[str, Setti
 # -- DescribeConfigs
 
 
-def describe_configs(node: Node, ctx: Context, request: Any) -> Any:
+def describe_configs(parts: Parts, ctx: Context, request: Any) -> Any:
     """Answer with the settings of each resource: all, or the ones named."""
-    return _describe_configs(node, ctx, request)
+    return _describe_configs(parts, ctx, request)
 
 
-def _describe_configs(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
+def _describe_configs(parts: Parts, ctx: Context, request: Any) -> Pieces[Any]:
     """A resource is answered as often as it is named, as Kafka does, within bounds."""
     kinds = {resource.resource_type for resource in request.resources}
     known = kinds <= {TOPIC_RESOURCE, BROKER_RESOURCE, *UNSERVED}
@@ -145,7 +154,7 @@ def _describe_configs(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
     repeats = Repeats()
     for resource in request.resources:
         if resource not in described:
-            found = _look_up(node, resource) if known else Refusal(Code.INVALID_REQUEST, MALFORMED)
+            found = _look_up(parts, resource) if known else Refusal(Code.INVALID_REQUEST, MALFORMED)
             described[resource] = _described(ctx, request, resource, found)
             results.append(described[resource])
         elif repeats.allow(len(described[resource].configs)):
@@ -154,35 +163,35 @@ def _describe_configs(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
     return build(response_type(DESCRIBE_CONFIGS, ctx.version), results=tuple(results))
 
 
-def _look_up(node: Node, resource: Any) -> list[Entry] | Refusal:
+def _look_up(parts: Parts, resource: Any) -> list[Entry] | Refusal:
     if resource.resource_type == TOPIC_RESOURCE:
-        return _look_up_topic(node, resource.resource_name)
+        return _look_up_topic(parts, resource.resource_name)
     if resource.resource_type in UNSERVED:
         return _unserved(resource.resource_type)
-    return _look_up_broker(node, resource.resource_name)
+    return _look_up_broker(parts, resource.resource_name)
 
 
-def _look_up_topic(node: Node, name: str) -> list[Entry] | Refusal:
+def _look_up_topic(parts: Parts, name: str) -> list[Entry] | Refusal:
     problem = name_problem(name)
     if problem is not None:
         return Refusal(Code.INVALID_TOPIC_EXCEPTION, problem)
-    topic = node.topics.get(name)
+    topic = parts.topics.get(name)
     if topic is None:
         return Refusal(Code.UNKNOWN_TOPIC_OR_PARTITION, "")
-    return topic_entries(node.settings, topic.configs)
+    return topic_entries(parts.settings, topic.configs)
 
 
-def _look_up_broker(node: Node, name: str) -> list[Entry] | Refusal:
+def _look_up_broker(parts: Parts, name: str) -> list[Entry] | Refusal:
     """Return the broker's settings; the empty name asks for what was changed for all brokers: nothing."""
     if name == "":
         return []
     broker_id = whole_number(name, bits=31)
     if broker_id is None:
         return Refusal(Code.INVALID_REQUEST, f"Broker id must be an integer, but it is: {name}")
-    if broker_id != node.settings.node_id:
-        expected = f"Unexpected broker id, expected {node.settings.node_id} or empty string"
+    if broker_id != parts.settings.node_id:
+        expected = f"Unexpected broker id, expected {parts.settings.node_id} or empty string"
         return Refusal(Code.INVALID_REQUEST, f"{expected}, but received {name}")
-    return broker_entries(node.settings)
+    return broker_entries(parts.settings)
 
 
 def _unserved(kind: int) -> Refusal:
@@ -223,24 +232,24 @@ def _entity_of(ctx: Context, entry: Entry, *, synonyms: bool) -> Any:
 # -- AlterConfigs, IncrementalAlterConfigs
 
 
-def alter_configs(node: Node, ctx: Context, request: Any) -> Any:
+def alter_configs(parts: Parts, ctx: Context, request: Any) -> Any:
     """Give each topic exactly the settings listed; what is not listed goes back to its default."""
 
-    return _alter(node, ctx, request, ALTER_CONFIGS, _replaced)
+    return _alter(parts, ctx, request, ALTER_CONFIGS, _replaced)
 
 
-def incremental_alter_configs(node: Node, ctx: Context, request: Any) -> Any:
+def incremental_alter_configs(parts: Parts, ctx: Context, request: Any) -> Any:
     """Change some settings of each topic and leave the others: set, delete, append to or subtract from."""
-    return _alter(node, ctx, request, INCREMENTAL_ALTER_CONFIGS, _changed)
+    return _alter(parts, ctx, request, INCREMENTAL_ALTER_CONFIGS, _changed)
 
 
-def _replaced(node: Node, topic: Topic, resource: Any) -> Pieces[dict[str, str] | Refusal]:
+def _replaced(parts: Parts, topic: Topic, resource: Any) -> Pieces[dict[str, str] | Refusal]:
     return (yield from mapped((config.name, config.value) for config in resource.configs))
 
 
-def _changed(node: Node, topic: Topic, resource: Any) -> Pieces[dict[str, str] | Refusal]:
+def _changed(parts: Parts, topic: Topic, resource: Any) -> Pieces[dict[str, str] | Refusal]:
     configs = dict(topic.configs)
-    defaults = node.settings.log_defaults()
+    defaults = parts.settings.log_defaults()
     for place, change in enumerate(resource.configs):
         if place % ITEMS_AT_ONCE == ITEMS_AT_ONCE - 1:
             yield
@@ -275,13 +284,13 @@ def _edited(before: str, operation: int, text: str) -> str:
     return ",".join(items + [item for item in change if item not in there])
 
 
-Rule = Callable[["Node", "Topic", Any], Pieces[dict[str, str] | Refusal]]
+Rule = Callable[[Parts, "Topic", Any], Pieces[dict[str, str] | Refusal]]
 
 
-def _alter(node: Node, ctx: Context, request: Any, api_key: int, rule: Rule) -> Pieces[Any]:
+def _alter(parts: Parts, ctx: Context, request: Any, api_key: int, rule: Rule) -> Pieces[Any]:
     """Answer for each resource; one that is listed twice is not touched, whichever was meant."""
-    found, wanted = yield from _settings_for_each(node, request.resources, rule)
-    failed = None if request.validate_only else _configure(node, wanted)
+    found, wanted = yield from _settings_for_each(parts, request.resources, rule)
+    failed = None if request.validate_only else _configure(parts, wanted)
     api = "alter_configs" if api_key == ALTER_CONFIGS else "incremental_alter_configs"
     cls = entity(api, ctx.version, "AlterConfigsResourceResponse", "response")
     responses = []
@@ -302,7 +311,7 @@ def _alter(node: Node, ctx: Context, request: Any, api_key: int, rule: Rule) -> 
 
 
 def _settings_for_each(
-    node: Node, resources: Sequence[Any], rule: Rule
+    parts: Parts, resources: Sequence[Any], rule: Rule
 ) -> Pieces[tuple[list[dict[str, str] | Refusal | None], dict[str, dict[str, str]]]]:
     """Return for each resource its settings from now on or its refusal, judged by the state at the return;
     and once more the topics' settings, by topic name.
@@ -313,43 +322,43 @@ def _settings_for_each(
     found: list[dict[str, str] | Refusal | None] = []
     topics: dict[int, Topic | None] = {}  # those that can be changed: no more than there are
     for place, resource in enumerate(resources):
-        topic = node.topics.get(resource.resource_name)
+        topic = parts.topics.get(resource.resource_name)
         if times[resource.resource_type, resource.resource_name] > 1:
             found.append(Refusal(Code.INVALID_REQUEST, ONCE_ONLY))
         else:
-            found.append((yield from _settings_for(node, resource, rule)))
+            found.append((yield from _settings_for(parts, resource, rule)))
         if isinstance(found[place], dict):
             topics[place] = topic
         yield
     for place, topic in topics.items():
-        if node.topics.get(resources[place].resource_name) is not topic:
-            found[place] = at_once(_settings_for(node, resources[place], rule))  # others have changed it
+        if parts.topics.get(resources[place].resource_name) is not topic:
+            found[place] = at_once(_settings_for(parts, resources[place], rule))  # others have changed it
     wanted = {resources[place].resource_name: found[place] for place in topics}
     return found, {name: configs for name, configs in wanted.items() if isinstance(configs, dict)}
 
 
-def _configure(node: Node, wanted: Mapping[str, Mapping[str, str]]) -> Refusal | None:
+def _configure(parts: Parts, wanted: Mapping[str, Mapping[str, str]]) -> Refusal | None:
     """Change the settings of topics, all together; return why none could be changed."""
-    topics = {name: node.topics.get(name) for name in wanted}
+    topics = {name: parts.topics.get(name) for name in wanted}
     changed = {name: wanted[name] for name, one in topics.items() if one and one.configs != wanted[name]}
     if not changed:
         return None
     try:
-        node.configure_topics(changed)
+        parts.topic_manager.configure_topics(changed)
     except STORAGE_ERRORS as error:
         return storage_failed(f"change the settings of {', '.join(changed)}", error)
     return None
 
 
-def _settings_for(node: Node, resource: Any, rule: Rule) -> Pieces[dict[str, str] | Refusal | None]:
+def _settings_for(parts: Parts, resource: Any, rule: Rule) -> Pieces[dict[str, str] | Refusal | None]:
     """Return a resource's settings from now on, its refusal, or None where nothing is to change."""
     refusal = yield from _refuse_shape(resource.configs)
     if refusal is not None:
         return refusal
     if resource.resource_type == TOPIC_RESOURCE:
-        return (yield from _settings_of_topic(node, resource, rule))
+        return (yield from _settings_of_topic(parts, resource, rule))
     if resource.resource_type == BROKER_RESOURCE:
-        return (yield from _refuse_broker(node, resource))
+        return (yield from _refuse_broker(parts, resource))
     if resource.resource_type in UNSERVED:
         return _unserved(resource.resource_type)
     return Refusal(Code.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}")
@@ -370,11 +379,11 @@ def _lacks_value(config: Any) -> bool:
     return config.value is None and getattr(config, "config_operation", SET) != DELETE
 
 
-def _settings_of_topic(node: Node, resource: Any, rule: Rule) -> Pieces[dict[str, str] | Refusal]:
-    topic = node.topics.get(resource.resource_name)
+def _settings_of_topic(parts: Parts, resource: Any, rule: Rule) -> Pieces[dict[str, str] | Refusal]:
+    topic = parts.topics.get(resource.resource_name)
     if topic is None:
         return _refuse_topic(resource.resource_name)
-    configs = yield from rule(node, topic, resource)
+    configs = yield from rule(parts, topic, resource)
     if isinstance(configs, Refusal):
         return configs
     problem = refusal_of(configs)
@@ -390,14 +399,14 @@ def _refuse_topic(name: str) -> Refusal:
     return Refusal(Code.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{name}' does not exist.")
 
 
-def _refuse_broker(node: Node, resource: Any) -> Pieces[Refusal | None]:
+def _refuse_broker(parts: Parts, resource: Any) -> Pieces[Refusal | None]:
     """Return why the broker's settings stay as they are; a request that changes none of them is fine."""
     name = resource.resource_name
     node_id = whole_number(name, bits=31)
     if name != "" and node_id is None:
         return Refusal(Code.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
-    if name != "" and node_id != node.settings.node_id:
-        text = f"Unexpected broker id, expected {node.settings.node_id}, but received {name}"
+    if name != "" and node_id != parts.settings.node_id:
+        text = f"Unexpected broker id, expected {parts.settings.node_id}, but received {name}"
         return Refusal(Code.INVALID_REQUEST, text)
     if not resource.configs:
         return None

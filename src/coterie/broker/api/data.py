@@ -23,10 +23,16 @@ from coterie.wire.api.entities import (
 from coterie.wire.records.batches import read_header
 
 if TYPE_CHECKING:
-    from coterie.broker.node import Node
+    from coterie.broker.config.settings import BrokerSettings
+    from coterie.broker.net.peers import Peers
+    from coterie.broker.runtime.clock import Clock
+    from coterie.broker.runtime.purgatory import Purgatory
+    from coterie.broker.runtime.replica_manager import ReplicaManager
+    from coterie.broker.topics.registry import Topics
     from coterie.broker.topics.topic import (
         Topic,
     )
+    from coterie.storage.directory import Store
     from coterie.storage.log.partition import (
         PartitionLog,
     )
@@ -48,6 +54,19 @@ NEVER = 1 << 15
 NO_OFFSET: Mapping[str, Any] = {"timestamp": -1, "offset": -1, "leader_epoch": -1}
 
 
+class Parts(NamedTuple):
+    """The parts of the broker that these handlers use."""
+
+    settings: BrokerSettings
+    topics: Topics
+    replica_manager: ReplicaManager
+    store: Store
+    purgatory: Purgatory
+    peers: Peers
+    clock: Clock
+    advertised: tuple[str, int]
+
+
 def leader_epoch_error(log: PartitionLog, sent: int) -> Code:
     """Return the error for a leader epoch that is not the log's, NONE if it is or none was sent (KIP-320)."""
     ours = log.latest_epoch
@@ -56,14 +75,14 @@ def leader_epoch_error(log: PartitionLog, sent: int) -> Code:
     return Code.UNKNOWN_LEADER_EPOCH if sent > ours else Code.FENCED_LEADER_EPOCH
 
 
-def topic_named(node: Node, asked: Any) -> tuple[Topic | None, Code]:
+def topic_named(topics: Topics, asked: Any) -> tuple[Topic | None, Code]:
     """Return the topic that a request names by name or by id, or the code that says there is none."""
     name = getattr(asked, "name", getattr(asked, "topic", None))  # "" is a name, which none has
     if name is not None:
-        topic = node.topics.get(name)
+        topic = topics.get(name)
         return topic, Code.NONE if topic is not None else Code.UNKNOWN_TOPIC_OR_PARTITION
     topic_id: UUID | None = getattr(asked, "topic_id", None)
-    topic = None if topic_id is None else node.topics.by_id(topic_id)
+    topic = None if topic_id is None else topics.by_id(topic_id)
     return topic, Code.NONE if topic is not None else Code.UNKNOWN_TOPIC_ID
 
 
@@ -99,12 +118,12 @@ WantedByName = dict[tuple[Any, int], Wanted]
 class WaitingFetch:
     """A fetch that waits until `min_bytes` have come, an error shows, or `max_wait` is over."""
 
-    __slots__ = ("committed", "ctx", "missing", "most", "node", "there", "wanted")
+    __slots__ = ("committed", "ctx", "missing", "most", "parts", "there", "wanted")
 
-    def __init__(self, node: Node, ctx: Context, request: Any, wanted: WantedByName) -> None:
-        self.node, self.ctx, self.wanted = node, ctx, wanted
+    def __init__(self, parts: Parts, ctx: Context, request: Any, wanted: WantedByName) -> None:
+        self.parts, self.ctx, self.wanted = parts, ctx, wanted
         self.committed = getattr(request, "isolation_level", 0) == READ_COMMITTED
-        self.most = _max_bytes(node, request)
+        self.most = _max_bytes(parts, request)
         self.missing: int = min(request.min_bytes, self.most)
         self.there = 0
 
@@ -148,11 +167,11 @@ class WaitingFetch:
         count = len(self.wanted)
         # Of a few, which are read at once, nobody else can take the room meanwhile.
         read = _read_within if count <= ITEMS_AT_ONCE else _read_in_pieces
-        most = min(self.most, self.node.peers.room)
-        self.ctx.reply(paced(read(most, self.node, self.ctx, self.wanted, committed=self.committed), count))
+        most = min(self.most, self.parts.peers.room)
+        self.ctx.reply(paced(read(most, self.parts, self.ctx, self.wanted, committed=self.committed), count))
 
 
-def fetch(node: Node, ctx: Context, request: Any) -> Any:
+def fetch(parts: Parts, ctx: Context, request: Any) -> Any:
     """Answer with the batches that are there, or wait for them as long as the client allows.
 
     Sessions: a client that asks for an incremental session is answered with session id 0, which tells it to
@@ -164,16 +183,16 @@ def fetch(node: Node, ctx: Context, request: Any) -> Any:
     named = len(request.topics)
     for asked in request.topics:
         named += len(asked.partitions)
-    return paced(_fetch(node, ctx, request), named)
+    return paced(_fetch(parts, ctx, request), named)
 
 
-def _fetch(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
+def _fetch(parts: Parts, ctx: Context, request: Any) -> Pieces[Any]:
     wanted: WantedByName = {}
     unknown, looked = False, 0
     for asked in request.topics:
-        topic, missing = topic_named(node, asked)
+        topic, missing = topic_named(parts.topics, asked)
         for partition in asked.partitions:
-            one = _wanted(node, asked, topic, missing, partition)
+            one = _wanted(parts, asked, topic, missing, partition)
             wanted[one.topic or key_of(asked), one.partition] = one
             unknown = unknown or one.log is None
             looked += 1
@@ -182,18 +201,18 @@ def _fetch(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
         looked += 1
         if looked % ITEMS_AT_ONCE == 0:
             yield
-    operation = WaitingFetch(node, ctx, request, wanted)
+    operation = WaitingFetch(parts, ctx, request, wanted)
     wait_ms = milliseconds(request.max_wait)
     if wait_ms <= 0 or not wanted or unknown:
         operation.finish(forced=True)
         return WAITS
-    parked = node.purgatory.park(operation, keys=wanted, deadline_ms=node.now_ms() + wait_ms)
+    parked = parts.purgatory.park(operation, keys=wanted, deadline_ms=parts.clock.now_ms() + wait_ms)
     if parked is None:
         return WAITS
-    ctx.when_gone(lambda: node.purgatory.withdraw(parked))
+    ctx.when_gone(lambda: parts.purgatory.withdraw(parked))
     if len(wanted) > ITEMS_AT_ONCE:
         for place, key in enumerate(wanted):
-            node.purgatory.look_again(parked, key)
+            parts.purgatory.look_again(parked, key)
             if parked.done:
                 break
             if place % ITEMS_AT_ONCE == 0:
@@ -201,14 +220,14 @@ def _fetch(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
     return WAITS
 
 
-def _max_bytes(node: Node, request: Any) -> int:
-    return min(getattr(request, "max_bytes", 2**31 - 1), node.settings.fetch_max_bytes)
+def _max_bytes(parts: Parts, request: Any) -> int:
+    return min(getattr(request, "max_bytes", 2**31 - 1), parts.settings.fetch_max_bytes)
 
 
-def _wanted(node: Node, asked: Any, topic: Topic | None, missing: Code, partition: Any) -> Wanted:
+def _wanted(parts: Parts, asked: Any, topic: Topic | None, missing: Code, partition: Any) -> Wanted:
     if topic is None:
         return Wanted(asked, "", partition, None, missing)
-    log = node.log_of(topic.name, partition.partition)
+    log = parts.replica_manager.log_of(topic.name, partition.partition)
     code = Code.UNKNOWN_TOPIC_OR_PARTITION
     if log is not None:
         code = leader_epoch_error(log, getattr(partition, "current_leader_epoch", -1))
@@ -224,15 +243,15 @@ def _readable_end(one: Wanted, *, committed: bool) -> int | None:
 
 
 def _read_in_pieces(
-    most: int, node: Node, ctx: Context, wanted: WantedByName, *, committed: bool
+    most: int, parts: Parts, ctx: Context, wanted: WantedByName, *, committed: bool
 ) -> Pieces[Any]:
     """Answer as `_read_within` does, and hold the room for it meanwhile."""
-    with node.peers.taken(most):
-        return (yield from _read_within(most, node, ctx, wanted, committed=committed))
+    with parts.peers.taken(most):
+        return (yield from _read_within(most, parts, ctx, wanted, committed=committed))
 
 
 def _read_within(
-    left: int, node: Node, ctx: Context, wanted: WantedByName, *, committed: bool
+    left: int, parts: Parts, ctx: Context, wanted: WantedByName, *, committed: bool
 ) -> Pieces[Any]:
     """Answer partition by partition, with `left` bytes of records or, if the first batch is larger, that one.
 
@@ -249,7 +268,7 @@ def _read_within(
             and one.code == Code.FENCED_LEADER_EPOCH
             and ctx.version >= CURRENT_LEADER_SINCE
         ):
-            values["current_leader"] = _leader(node, one.log, ctx.version)
+            values["current_leader"] = _leader(parts, one.log, ctx.version)
             fenced = True
         size = len(values["records"])
         left -= size
@@ -266,20 +285,20 @@ def _read_within(
         responses.append(build(topic_type, **named, partitions=tuple(answers)))
         if len(responses) % ITEMS_AT_ONCE == 0:
             yield
-    where = {"node_endpoints": (_endpoint(node, ctx.version),)} if fenced else {}
+    where = {"node_endpoints": (_endpoint(parts, ctx.version),)} if fenced else {}
     return build(response_type(1, ctx.version), responses=tuple(responses), **where)
 
 
-def _leader(node: Node, log: PartitionLog, version: int) -> Any:
+def _leader(parts: Parts, log: PartitionLog, version: int) -> Any:
     """Return a partition's leader and epoch, for a client that came with an earlier epoch (KIP-951)."""
     cls = entity("fetch", version, "LeaderIdAndEpoch", "response")
-    return build(cls, leader_id=node.settings.node_id, leader_epoch=log.latest_epoch)
+    return build(cls, leader_id=parts.settings.node_id, leader_epoch=log.latest_epoch)
 
 
-def _endpoint(node: Node, version: int) -> Any:
-    host, port = node.advertised
+def _endpoint(parts: Parts, version: int) -> Any:
+    host, port = parts.advertised
     cls = entity("fetch", version, "NodeEndpoint", "response")
-    return build(cls, node_id=node.settings.node_id, host=host, port=port, rack=node.settings.broker_rack)
+    return build(cls, node_id=parts.settings.node_id, host=host, port=port, rack=parts.settings.broker_rack)
 
 
 def _aborted(spans: tuple[AbortedTransaction, ...], version: int) -> tuple[Any, ...]:
@@ -338,12 +357,12 @@ def _unreadable(code: Code) -> dict[str, Any]:
 # -- ListOffsets, OffsetForLeaderEpoch
 
 
-def list_offsets(node: Node, ctx: Context, request: Any) -> Any:
+def list_offsets(parts: Parts, ctx: Context, request: Any) -> Any:
     """Answer with the offset of a time, of the end or of the start of each partition."""
-    return _list_offsets(node, ctx, request)
+    return _list_offsets(parts, ctx, request)
 
 
-def _list_offsets(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
+def _list_offsets(parts: Parts, ctx: Context, request: Any) -> Pieces[Any]:
     """Each partition is answered once; one that is named again is refused, as Kafka refuses it."""
     partition_type = entity("list_offsets", ctx.version, "ListOffsetsPartitionResponse", "response")
     topic_type = entity("list_offsets", ctx.version, "ListOffsetsTopicResponse", "response")
@@ -364,7 +383,7 @@ def _list_offsets(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
             if one is not None and one.timestamp < 0 and ctx.version < MEANT_SINCE.get(one.timestamp, NEVER):
                 values = {**NO_OFFSET, "error_code": Code.UNSUPPORTED_VERSION}
             elif one is not None:
-                values = yield from _offset_of(node, name, one, committed=committed)
+                values = yield from _offset_of(parts, name, one, committed=committed)
             answers.append(build(partition_type, partition_index=index, **values))
             if len(answers) % ITEMS_AT_ONCE == 0:
                 yield
@@ -375,8 +394,8 @@ def _list_offsets(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
     return build(response_type(2, ctx.version), topics=tuple(responses))
 
 
-def _offset_of(node: Node, topic: str, one: Any, *, committed: bool) -> Pieces[Mapping[str, Any]]:
-    log = node.log_of(topic, one.partition_index)
+def _offset_of(parts: Parts, topic: str, one: Any, *, committed: bool) -> Pieces[Mapping[str, Any]]:
+    log = parts.replica_manager.log_of(topic, one.partition_index)
     if log is None:
         return {**NO_OFFSET, "error_code": Code.UNKNOWN_TOPIC_OR_PARTITION}
     code = leader_epoch_error(log, getattr(one, "current_leader_epoch", -1))
@@ -429,19 +448,19 @@ def _first_from(log: PartitionLog, timestamp: int) -> Pieces[OffsetAt | None]:
     return None
 
 
-def offset_for_leader_epoch(node: Node, ctx: Context, request: Any) -> Any:
+def offset_for_leader_epoch(parts: Parts, ctx: Context, request: Any) -> Any:
     """Answer with the offset at which the epoch that a client knows ends (KIP-101, KIP-320)."""
-    return _offset_for_leader_epoch(node, ctx, request)
+    return _offset_for_leader_epoch(parts, ctx, request)
 
 
-def _offset_for_leader_epoch(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
+def _offset_for_leader_epoch(parts: Parts, ctx: Context, request: Any) -> Pieces[Any]:
     partition_type = entity("offset_for_leader_epoch", ctx.version, "EpochEndOffset", "response")
     topic_type = entity("offset_for_leader_epoch", ctx.version, "OffsetForLeaderTopicResult", "response")
     topics = []
     for asked in request.topics:
         answers = []
         for one in asked.partitions:
-            log = node.log_of(asked.topic, one.partition)
+            log = parts.replica_manager.log_of(asked.topic, one.partition)
             code = Code.UNKNOWN_TOPIC_OR_PARTITION
             if log is not None:
                 code = leader_epoch_error(log, one.current_leader_epoch)
@@ -461,12 +480,12 @@ def _offset_for_leader_epoch(node: Node, ctx: Context, request: Any) -> Pieces[A
 # -- DeleteRecords
 
 
-def delete_records(node: Node, ctx: Context, request: Any) -> Any:
+def delete_records(parts: Parts, ctx: Context, request: Any) -> Any:
     """Move the start of each partition up to the offset that is asked for (-1: to its end)."""
-    return _delete_records(node, ctx, request)
+    return _delete_records(parts, ctx, request)
 
 
-def _delete_records(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
+def _delete_records(parts: Parts, ctx: Context, request: Any) -> Pieces[Any]:
     """A partition that is named again is answered once, for the offset that is given last, as Kafka does."""
     partition_type = entity("delete_records", ctx.version, "DeleteRecordsPartitionResult", "response")
     topic_type = entity("delete_records", ctx.version, "DeleteRecordsTopicResult", "response")
@@ -476,25 +495,25 @@ def _delete_records(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
         wanted.setdefault(asked.name, {}).update(named)
         yield
     found = yield from mapped(
-        ((name, index), _to_delete(node, name, one))
+        ((name, index), _to_delete(parts, name, one))
         for name, partitions in wanted.items()
         for index, one in partitions.items()
     )
-    logs = node.store.logs
+    logs = parts.store.logs
     # Not of one that was deleted meanwhile: the next of its name would start there.
     ahead = {
         one.log.name: one.offset for one in found.values() if one.log and logs.get(one.log.name) is one.log
     }
     refused = Code.NONE
     try:
-        node.store.checkpoints.save_starts(ahead)
+        parts.store.checkpoints.save_starts(ahead)
     except OSError as error:
         refused = storage_failed("write down where the logs start", error).code
     topics = []
     for name, partitions in wanted.items():
         answers = []
         for index in partitions:
-            code, low = _delete_before(node, found[name, index], refused, node.now_ms())
+            code, low = _delete_before(parts, found[name, index], refused, parts.clock.now_ms())
             answers.append(build(partition_type, partition_index=index, low_watermark=low, error_code=code))
             yield
         topics.append(build(topic_type, name=name, partitions=tuple(answers)))
@@ -510,9 +529,9 @@ class _Deletion(NamedTuple):
     code: Code
 
 
-def _to_delete(node: Node, topic_name: str, one: Any) -> _Deletion:
-    topic = node.topics.get(topic_name)
-    log = node.log_of(topic_name, one.partition_index)
+def _to_delete(parts: Parts, topic_name: str, one: Any) -> _Deletion:
+    topic = parts.topics.get(topic_name)
+    log = parts.replica_manager.log_of(topic_name, one.partition_index)
     if topic is None or log is None:
         return _Deletion(None, -1, Code.UNKNOWN_TOPIC_OR_PARTITION)
     if topic.internal:
@@ -525,12 +544,12 @@ def _to_delete(node: Node, topic_name: str, one: Any) -> _Deletion:
     return _Deletion(log, offset, Code.NONE)
 
 
-def _delete_before(node: Node, deletion: _Deletion, refused: Code, now_ms: int) -> tuple[Code, int]:
+def _delete_before(parts: Parts, deletion: _Deletion, refused: Code, now_ms: int) -> tuple[Code, int]:
     """Move a start that is written down, unless that was `refused`; return the code and where it is."""
     log, offset, code = deletion
     if log is None or refused != Code.NONE:
         return code if log is None else refused, -1
-    if node.store.logs.get(log.name) is not log:  # deleted meanwhile
+    if parts.store.logs.get(log.name) is not log:  # deleted meanwhile
         return Code.UNKNOWN_TOPIC_OR_PARTITION, -1
     try:
         return Code.NONE, log.delete_before(offset, now_ms, save=False)

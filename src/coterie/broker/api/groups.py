@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from coterie.base.codes import Code
 from coterie.base.reasons import mark
@@ -28,8 +28,9 @@ from coterie.wire.api.entities import (
 )
 
 if TYPE_CHECKING:
-    from coterie.broker.node import Node
-    from coterie.broker.runtime.groups import ShardHost
+    from coterie.broker.config.settings import BrokerSettings
+    from coterie.broker.runtime.groups import Coordinator, ShardHost
+    from coterie.broker.runtime.pieces import Scheduler
     from coterie.coordinator.group.shard import Shard
 
 LEAVERS_AT_ONCE = 2_000
@@ -39,8 +40,16 @@ OPERATIONS_UNASKED = -(2**31)
 GROUP_OPERATIONS_ALL = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
 
 
+class Parts(NamedTuple):
+    """The parts of the broker that these handlers use."""
+
+    settings: BrokerSettings
+    scheduler: Scheduler
+    coordinator: Coordinator
+
+
 def ask(
-    node: Node,
+    coordinator: Coordinator,
     ctx: Context,
     group_id: str,
     command: Callable[[int], Any],
@@ -54,7 +63,7 @@ def ask(
     The empty group id is a group like any other to commits, fetches, descriptions and deletions (`nameless`).
     Returns what a handler does that answers later, or has answered.
     """
-    host = host_for(node, ctx, group_id, respond, nameless=nameless)
+    host = host_for(coordinator, ctx, group_id, respond, nameless=nameless)
     if host is not None:
         call = host.new_call(respond)
         ctx.when_gone(lambda: forget(host, call))
@@ -63,7 +72,12 @@ def ask(
 
 
 def host_for(
-    node: Node, ctx: Context, group_id: str, respond: Callable[[Code], None], *, nameless: bool = False
+    coordinator: Coordinator,
+    ctx: Context,
+    group_id: str,
+    respond: Callable[[Code], None],
+    *,
+    nameless: bool = False,
 ) -> ShardHost | None:
     """Return the shard of a group; None after `respond` was told why there is none (P-4, P-7)."""
     if not group_id:
@@ -72,7 +86,7 @@ def host_for(
             respond(Code.INVALID_GROUP_ID)
             return None
     try:
-        host = node.coordinator.host_of(group_id)
+        host = coordinator.host_of(group_id)
     except STORAGE_ERRORS as error:
         storage_failed(f"create topic {OFFSETS_TOPIC}", error)
         mark("internal-topic-failed", ctx.api_key)
@@ -95,7 +109,7 @@ def forget(host: ShardHost, call: int) -> None:
 # -- JoinGroup
 
 
-def join_group(node: Node, ctx: Context, request: Any) -> Any:
+def join_group(parts: Parts, ctx: Context, request: Any) -> Any:
     """Ask to become, or to stay, a member (JG)."""
     if getattr(request, "rebalance_timeout", None) is None:
         mark("session-timeout-for-both", ctx.api_key)
@@ -111,16 +125,16 @@ def join_group(node: Node, ctx: Context, request: Any) -> Any:
         own_fault = answer in (Code.INVALID_GROUP_ID, Code.INVALID_SESSION_TIMEOUT)
         ctx.reply(joined(ctx.version, answer, echo=request.member_id if own_fault else ""))
 
-    if request.group_id and not session_timeout_fits(node, request):
+    if request.group_id and not session_timeout_fits(parts.settings, request):
         mark("session-timeout-out-of-bounds", ctx.api_key)
         respond(Code.INVALID_SESSION_TIMEOUT)  # JG-4 comes before the shard is looked for
         return WAITS
-    return ask(node, ctx, request.group_id, command, respond)
+    return ask(parts.coordinator, ctx, request.group_id, command, respond)
 
 
-def session_timeout_fits(node: Node, request: Any) -> bool:
+def session_timeout_fits(settings: BrokerSettings, request: Any) -> bool:
     """Return whether the session timeout of a JoinGroup is one that this broker allows (JG-4)."""
-    return node.settings.group_settings().allows_session(milliseconds(request.session_timeout))
+    return settings.group_settings().allows_session(milliseconds(request.session_timeout))
 
 
 def join_command(
@@ -173,7 +187,7 @@ def joined(version: int, answer: Any, *, echo: str = "") -> Any:
 # -- SyncGroup, Heartbeat
 
 
-def sync_group(node: Node, ctx: Context, request: Any) -> Any:
+def sync_group(parts: Parts, ctx: Context, request: Any) -> Any:
     """Hand in the leader's assignments, or wait for one's own (SG)."""
 
     def respond(answer: Any) -> None:
@@ -184,7 +198,7 @@ def sync_group(node: Node, ctx: Context, request: Any) -> Any:
         respond(Code.INCONSISTENT_GROUP_PROTOCOL)  # SG-1
         return WAITS
     return ask(
-        node,
+        parts.coordinator,
         ctx,
         request.group_id,
         lambda call: sync_command(request, call=call, version=ctx.version),
@@ -226,7 +240,7 @@ def synced(version: int, answer: Any) -> Any:
     )
 
 
-def heartbeat(node: Node, ctx: Context, request: Any) -> Any:
+def heartbeat(parts: Parts, ctx: Context, request: Any) -> Any:
     """Say that a member lives (HB)."""
     cls = response_type(12, ctx.version)
 
@@ -238,7 +252,7 @@ def heartbeat(node: Node, ctx: Context, request: Any) -> Any:
         ctx.reply(build(cls, error_code=code))
 
     return ask(
-        node,
+        parts.coordinator,
         ctx,
         request.group_id,
         lambda call: heartbeat_command(request, call=call),
@@ -260,7 +274,7 @@ def heartbeat_command(request: Any, *, call: int) -> commands.Heartbeat:
 # -- LeaveGroup
 
 
-def leave_group(node: Node, ctx: Context, request: Any) -> Any:
+def leave_group(parts: Parts, ctx: Context, request: Any) -> Any:
     """Take members out of their group (LG)."""
     leavers = request.members if ctx.version >= 3 else (request,)
 
@@ -274,7 +288,7 @@ def leave_group(node: Node, ctx: Context, request: Any) -> Any:
         ctx.reply(paced(_left(ctx, answer), len(leavers)))
 
     if len(leavers) <= LEAVERS_AT_ONCE:
-        return ask(node, ctx, request.group_id, leave(leavers), respond)
+        return ask(parts.coordinator, ctx, request.group_id, leave(leavers), respond)
 
     def done(answers: list[Any]) -> None:
         first = answers[0]
@@ -283,9 +297,12 @@ def leave_group(node: Node, ctx: Context, request: Any) -> Any:
             first = replace(first, members=tuple(chain.from_iterable(members)))
         respond(first)
 
-    parts = [leavers[at : at + LEAVERS_AT_ONCE] for at in range(0, len(leavers), LEAVERS_AT_ONCE)]
+    slices = [leavers[at : at + LEAVERS_AT_ONCE] for at in range(0, len(leavers), LEAVERS_AT_ONCE)]
     return ask_each(
-        parts, lambda part, take: ask(node, ctx, request.group_id, leave(part), take), done, at_once=1
+        slices,
+        lambda part, take: ask(parts.coordinator, ctx, request.group_id, leave(part), take),
+        done,
+        at_once=1,
     )
 
 
@@ -337,7 +354,7 @@ class Gathered:
         return take
 
 
-def describe_groups(node: Node, ctx: Context, request: Any) -> Any:
+def describe_groups(parts: Parts, ctx: Context, request: Any) -> Any:
     """Describe each group that is named (DG)."""
     names = tuple(dict.fromkeys(request.groups))
 
@@ -346,7 +363,7 @@ def describe_groups(node: Node, ctx: Context, request: Any) -> Any:
         found = sum(len(answer.members) for answer in answers if not isinstance(answer, Code))
         ctx.reply(paced(_all_described(ctx, request, by_name), len(request.groups) + found))
 
-    return ask_of_groups(names, lambda name, take: _describe_one(node, ctx, name, take), done)
+    return ask_of_groups(names, lambda name, take: _describe_one(parts, ctx, name, take), done)
 
 
 def ask_of_groups(
@@ -398,9 +415,14 @@ def _all_described(ctx: Context, request: Any, answers: Mapping[str, Any]) -> Pi
     return build(response_type(15, ctx.version), groups=tuple(groups))
 
 
-def _describe_one(node: Node, ctx: Context, group_id: str, take: Callable[[Any], None]) -> None:
+def _describe_one(parts: Parts, ctx: Context, group_id: str, take: Callable[[Any], None]) -> None:
     ask(
-        node, ctx, group_id, lambda call: commands.Describe(group_id=group_id, call=call), take, nameless=True
+        parts.coordinator,
+        ctx,
+        group_id,
+        lambda call: commands.Describe(group_id=group_id, call=call),
+        take,
+        nameless=True,
     )
 
 
@@ -446,19 +468,19 @@ def _described(ctx: Context, group_id: str, answer: Any, wants_operations: bool)
     )
 
 
-def list_groups(node: Node, ctx: Context, request: Any) -> Any:
-    """List the groups of this node, by state and type when asked (LS)."""
+def list_groups(parts: Parts, ctx: Context, request: Any) -> Any:
+    """List the groups of this parts, by state and type when asked (LS)."""
     cls = response_type(16, ctx.version)
     states = getattr(request, "states_filter", ())
     types = getattr(request, "types_filter", ())
     item = entity("list_groups", ctx.version, "ListedGroup", "response")
     if any(
-        host.unavailable() is Code.COORDINATOR_LOAD_IN_PROGRESS for host in node.coordinator.hosts.values()
+        host.unavailable() is Code.COORDINATOR_LOAD_IN_PROGRESS for host in parts.coordinator.hosts.values()
     ):
         mark("shard-loading", ctx.api_key)
         return build(cls, error_code=Code.COORDINATOR_LOAD_IN_PROGRESS)  # LS-4
-    active = node.coordinator.active()
-    if len(active) < len(node.coordinator.hosts):
+    active = parts.coordinator.active()
+    if len(active) < len(parts.coordinator.hosts):
         mark("shard-left-out", ctx.api_key)
     return _listed(cls, item, [host.shard for host in active], states, types)
 
@@ -486,7 +508,7 @@ def _listed(
     return build(cls, error_code=Code.NONE, groups=tuple(found))
 
 
-def delete_groups(node: Node, ctx: Context, request: Any) -> Any:
+def delete_groups(parts: Parts, ctx: Context, request: Any) -> Any:
     """Delete groups that nobody is in, with their offsets (DL)."""
     cls = response_type(42, ctx.version)
     item = entity("delete_groups", ctx.version, "DeletableGroupResult", "response")
@@ -499,7 +521,7 @@ def delete_groups(node: Node, ctx: Context, request: Any) -> Any:
     def done(answers: list[Any]) -> None:
         ctx.reply(paced(_all_deleted(cls, item, names, answers), len(names)))
 
-    return ask_of_groups(names, lambda name, take: _delete_one(node, ctx, name, take), done)
+    return ask_of_groups(names, lambda name, take: _delete_one(parts, ctx, name, take), done)
 
 
 def _all_deleted(cls: Any, item: Any, names: Sequence[str], answers: list[Any]) -> Pieces[Any]:
@@ -513,7 +535,7 @@ def _all_deleted(cls: Any, item: Any, names: Sequence[str], answers: list[Any]) 
 
 
 def _delete_one(
-    node: Node, ctx: Context, group_id: str, take: Callable[[Any], None], *, begun: bool = False
+    parts: Parts, ctx: Context, group_id: str, take: Callable[[Any], None], *, begun: bool = False
 ) -> None:
     """Have a group deleted; one with very many offsets in parts, with others heard between."""
 
@@ -521,17 +543,17 @@ def _delete_one(
         if isinstance(answer, Code):
             take(answer)
         elif answer.more:
-            node.call_soon(lambda: _delete_one(node, ctx, group_id, take, begun=True))
+            parts.scheduler.call_soon(lambda: _delete_one(parts, ctx, group_id, take, begun=True))
         elif begun and answer.code is Code.GROUP_ID_NOT_FOUND:
             take(Code.NONE)  # what was left has expired, or went with another request
         else:
             take(answer)
 
     def command(call: int) -> commands.DeleteGroup:
-        most_bytes = node.coordinator.host_of(group_id).part_bytes
+        most_bytes = parts.coordinator.host_of(group_id).part_bytes
         return commands.DeleteGroup(group_id=group_id, call=call, most_bytes=most_bytes)
 
-    ask(node, ctx, group_id, command, answered, nameless=True)
+    ask(parts.coordinator, ctx, group_id, command, answered, nameless=True)
 
 
 HANDLERS = {

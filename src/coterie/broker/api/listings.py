@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from coterie.base.codes import Code
 from coterie.broker.api.metadata import (
@@ -18,8 +18,10 @@ from coterie.wire.api.entities import (
 )
 
 if TYPE_CHECKING:
-    from coterie.broker.node import Node
+    from coterie.broker.config.settings import BrokerSettings
     from coterie.broker.runtime.pieces import Pieces
+    from coterie.broker.runtime.replica_manager import ReplicaManager
+    from coterie.broker.topics.registry import Topics
     from coterie.broker.topics.topic import (
         Topic,
     )
@@ -29,15 +31,23 @@ OF_TOPICS, OF_BROKERS, OF_LOGGERS, OF_METRICS, OF_GROUPS = 2, 4, 8, 16, 32  # ki
 ALL_KINDS = frozenset({OF_TOPICS, OF_BROKERS, OF_LOGGERS, OF_METRICS, OF_GROUPS})
 
 
+class Parts(NamedTuple):
+    """The parts of the broker that these handlers use."""
+
+    settings: BrokerSettings
+    topics: Topics
+    replica_manager: ReplicaManager
+
+
 # -- DescribeTopicPartitions
 
 
-def describe_topic_partitions(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
+def describe_topic_partitions(parts: Parts, ctx: Context, request: Any) -> Pieces[Any]:
     """Answer with topics by name, from the cursor on and up to the limit, and where to go on."""
     cursor = request.cursor
     begin = "" if cursor is None else cursor.topic_name
     named = {one.name for one in request.topics}
-    there = sorted(named) or [topic.name for topic in node.topics.all()]
+    there = sorted(named) or [topic.name for topic in parts.topics.all()]
     names = [name for name in there if name >= begin]
     if cursor is not None and (cursor.partition_index < 0 or (named and begin not in names)):
         refused = []
@@ -45,21 +55,21 @@ def describe_topic_partitions(node: Node, ctx: Context, request: Any) -> Pieces[
             refused.append(_no_topic(ctx, one.name, Code.INVALID_REQUEST))
             yield None
         return _answer(ctx, refused)
-    left = max(1, min(node.settings.max_request_partition_size_limit, request.response_partition_limit))
+    left = max(1, min(parts.settings.max_request_partition_size_limit, request.response_partition_limit))
     topics: list[Any] = []
     for name in names:
         if left <= 0:
             return _answer(ctx, topics, (name, 0))
         first = cursor.partition_index if cursor is not None and name == begin else 0
-        topic = node.topics.get(name)
+        topic = parts.topics.get(name)
         if topic is not None:
             span = range(first, min(topic.partitions, first + left))
-            topics.append(_described(node, ctx, topic, span))
+            topics.append(_described(parts, ctx, topic, span))
             left -= len(span)
             if first + len(span) < topic.partitions:
                 return _answer(ctx, topics, (name, span.stop))
         elif named:
-            code = node.topics.name_error(name) or Code.UNKNOWN_TOPIC_OR_PARTITION
+            code = parts.topics.name_error(name) or Code.UNKNOWN_TOPIC_OR_PARTITION
             topics.append(_no_topic(ctx, name, code, operations=TOPIC_OPERATIONS_ALL))
         yield None
     return _answer(ctx, topics)
@@ -74,12 +84,12 @@ def _answer(ctx: Context, topics: list[Any], following: tuple[str, int] | None =
     return build(cls, topics=tuple(topics), next_cursor=cursor)
 
 
-def _described(node: Node, ctx: Context, topic: Topic, partitions: range) -> Any:
+def _described(parts: Parts, ctx: Context, topic: Topic, partitions: range) -> Any:
     api = "describe_topic_partitions"
     partition_type = entity(api, ctx.version, "DescribeTopicPartitionsResponsePartition", "response")
     no_eligible_replicas = {"eligible_leader_replicas": (), "last_known_elr": ()}
     answers = tuple(
-        described_partition(node, partition_type, topic, partition, **no_eligible_replicas)
+        described_partition(parts.replica_manager, partition_type, topic, partition, **no_eligible_replicas)
         for partition in partitions
     )
     return build(
@@ -108,17 +118,17 @@ def _no_topic(ctx: Context, name: str, code: Code, *, operations: int = AUTHORIZ
 # -- ListConfigResources
 
 
-def list_config_resources(node: Node, ctx: Context, request: Any) -> Any:
+def list_config_resources(parts: Parts, ctx: Context, request: Any) -> Any:
     """Answer with what has settings; version 0 asks about clients' metrics, of which there are none."""
     cls = response_type(LIST_CONFIG_RESOURCES, ctx.version)
     wanted = {OF_METRICS} if ctx.version == 0 else set(request.resource_types) or ALL_KINDS
     if not wanted <= ALL_KINDS:
         return build(cls, error_code=Code.UNSUPPORTED_VERSION, config_resources=())
     resource_type = entity("list_config_resources", ctx.version, "ConfigResource", "response")
-    own = str(node.settings.node_id)
+    own = str(parts.settings.node_id)
     found = [(own, kind) for kind in (OF_LOGGERS, OF_BROKERS) if kind in wanted]
     if OF_TOPICS in wanted:
-        found += [(topic.name, OF_TOPICS) for topic in node.topics.all()]
+        found += [(topic.name, OF_TOPICS) for topic in parts.topics.all()]
     resources = tuple(build(resource_type, resource_name=name, resource_type=kind) for name, kind in found)
     return build(cls, error_code=Code.NONE, config_resources=resources)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
@@ -23,24 +23,32 @@ from coterie.wire.api.entities import (
 )
 
 if TYPE_CHECKING:
-    from coterie.broker.node import Node
+    from coterie.broker.topics.registry import Topics
+    from coterie.storage.directory import Store
 
 ALTER_LOG_DIRS, DESCRIBE_LOG_DIRS = 34, 35
 
 log = logging.getLogger("coterie.broker")
 
 
-def describe_log_dirs(node: Node, ctx: Context, request: Any) -> Any:
+class Parts(NamedTuple):
+    """The parts of the broker that these handlers use."""
+
+    topics: Topics
+    store: Store
+
+
+def describe_log_dirs(parts: Parts, ctx: Context, request: Any) -> Any:
     """Answer with the one directory that there is. Partitions that it does not hold are left out."""
-    partitions = _asked(node, request.topics)
-    return paced(_described(node, ctx, partitions), len(partitions))
+    partitions = _asked(parts, request.topics)
+    return paced(_described(parts, ctx, partitions), len(partitions))
 
 
-def _described(node: Node, ctx: Context, partitions: list[TopicPartition]) -> Pieces[Any]:
+def _described(parts: Parts, ctx: Context, partitions: list[TopicPartition]) -> Pieces[Any]:
     result_type = entity("describe_log_dirs", ctx.version, "DescribeLogDirsResult", "response")
-    where = str(Path(node.store.path).absolute())
+    where = str(Path(parts.store.path).absolute())
     try:
-        space = node.store.disk.space(node.store.path)
+        space = parts.store.disk.space(parts.store.path)
     except OSError as error:
         log.error("cannot find out how much room %s has: %s", where, error)
         result = build(result_type, error_code=Code.KAFKA_STORAGE_ERROR, log_dir=where, topics=())
@@ -49,27 +57,27 @@ def _described(node: Node, ctx: Context, partitions: list[TopicPartition]) -> Pi
             result_type,
             error_code=Code.NONE,
             log_dir=where,
-            topics=(yield from _topics(node, ctx.version, partitions)),
+            topics=(yield from _topics(parts, ctx.version, partitions)),
             total_bytes=space.total,
             usable_bytes=space.usable,
         )
     return build(response_type(DESCRIBE_LOG_DIRS, ctx.version), error_code=Code.NONE, results=(result,))
 
 
-def _asked(node: Node, topics: Any) -> list[TopicPartition]:
+def _asked(parts: Parts, topics: Any) -> list[TopicPartition]:
     """Return the partitions that are asked for and are there, each once; None asks for all."""
     if topics is None:
-        return sorted(node.store.logs)
+        return sorted(parts.store.logs)
     named = {TopicPartition(one.topic, partition) for one in topics for partition in one.partitions}
-    return sorted(named & node.store.logs.keys())
+    return sorted(named & parts.store.logs.keys())
 
 
-def _topics(node: Node, version: int, partitions: list[TopicPartition]) -> Pieces[tuple[Any, ...]]:
+def _topics(parts: Parts, version: int, partitions: list[TopicPartition]) -> Pieces[tuple[Any, ...]]:
     topic_type = entity("describe_log_dirs", version, "DescribeLogDirsTopic", "response")
     partition_type = entity("describe_log_dirs", version, "DescribeLogDirsPartition", "response")
     by_topic: dict[str, list[Any]] = {}
     for place, name in enumerate(partitions):
-        there = node.store.logs.get(name)  # it may have gone since the last stop
+        there = parts.store.logs.get(name)  # it may have gone since the last stop
         if there is not None:
             values = {"partition_index": name.partition, "partition_size": there.size_bytes}
             one = build(partition_type, **values, offset_lag=0, is_future_key=False)  # no replica lags behind
@@ -82,13 +90,13 @@ def _topics(node: Node, version: int, partitions: list[TopicPartition]) -> Piece
 # -- AlterReplicaLogDirs
 
 
-def alter_log_dirs(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
+def alter_log_dirs(parts: Parts, ctx: Context, request: Any) -> Pieces[Any]:
     """Answer partition by partition whether it can lie where it is told to: there is one directory."""
-    here = str(Path(node.store.path).absolute())
+    here = str(Path(parts.store.path).absolute())
     codes: dict[str, dict[int, Code]] = {}
     for directory in request.dirs:
         for topic in directory.topics:
-            there = node.topics.get(topic.name)
+            there = parts.topics.get(topic.name)
             count = 0 if there is None else there.partitions
             for partition in topic.partitions:
                 code = Code.LOG_DIR_NOT_FOUND

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from coterie.base.codes import Code
 from coterie.base.hashes import coordinator_partition
 from coterie.base.reasons import mark
 from coterie.base.topic_names import OFFSETS_TOPIC, RESERVED_TOPIC, TRANSACTIONS_TOPIC, metric_name
+from coterie.broker.api import FAMILIES
 from coterie.broker.net.context import Context
 from coterie.broker.refusal import STORAGE_ERRORS, storage_failed
 from coterie.broker.runtime.pieces import ITEMS_AT_ONCE, Pieces, mapped, paced
@@ -22,7 +23,11 @@ from coterie.wire.api.entities import (
 )
 
 if TYPE_CHECKING:
-    from coterie.broker.node import Node
+    from coterie.broker.config.settings import BrokerSettings
+    from coterie.broker.runtime.leadership import Leadership
+    from coterie.broker.runtime.replica_manager import ReplicaManager
+    from coterie.broker.topics.manager import TopicManager
+    from coterie.broker.topics.registry import Topics
     from coterie.broker.topics.topic import (
         Topic,
     )
@@ -38,16 +43,25 @@ CLUSTER_OPERATIONS_ALL = 0b1_1111_1010_0000  # CREATE to IDEMPOTENT_WRITE of KIP
 TOPIC_OPERATIONS_ALL = 0b0000_1101_1111_1000  # READ to ALTER_CONFIGS of KIP-430, no authorizer being set
 
 
+class Parts(NamedTuple):
+    """The parts of the broker that these handlers use."""
+
+    settings: BrokerSettings
+    topics: Topics
+    topic_manager: TopicManager
+    replica_manager: ReplicaManager
+    leadership: Leadership
+    advertised: tuple[str, int]
+
+
 # -- ApiVersions
 
 
-def api_versions(node: Node, ctx: Context, request: Any) -> Any:
+def api_versions(parts: Parts, ctx: Context, request: Any) -> Any:
     """Answer with the APIs that are served, each with exactly Apache Kafka 4.3.1's range.
 
     A client that gives its software a name which Kafka does not take is refused (SA-2).
     """
-    from coterie.broker.node import FAMILIES
-
     if ctx.version >= NAMED_SINCE and not (
         SOFTWARE.fullmatch(request.client_software_name)
         and SOFTWARE.fullmatch(request.client_software_version)
@@ -94,57 +108,57 @@ def _features(version: int) -> dict[str, Any]:
 # -- Metadata
 
 
-def metadata(node: Node, ctx: Context, request: Any) -> Any:
+def metadata(parts: Parts, ctx: Context, request: Any) -> Any:
     """Answer with the broker and the topics asked for, creating those that may be created."""
-    return _metadata(node, ctx, request)
+    return _metadata(parts, ctx, request)
 
 
-def _metadata(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
+def _metadata(parts: Parts, ctx: Context, request: Any) -> Pieces[Any]:
     asked = request.topics
     topics = []
     if asked is None or (ctx.version == 0 and not asked):
-        for place, one in enumerate(node.topics.all()):
-            topic = node.topics.by_id(one.topic_id)  # it may have gone, or grown, since the last stop
+        for place, one in enumerate(parts.topics.all()):
+            topic = parts.topics.by_id(one.topic_id)  # it may have gone, or grown, since the last stop
             if topic is not None:
-                topics.append((yield from _described(node, ctx, request, topic)))
+                topics.append((yield from _described(parts, ctx, request, topic)))
             if place % ITEMS_AT_ONCE == ITEMS_AT_ONCE - 1:
                 yield
     else:
         # each once, as in Kafka
         named = yield from mapped(((one.name, getattr(one, "topic_id", None)), one) for one in asked)
-        refused = yield from _create(node, request, named.values())
+        refused = yield from _create(parts, request, named.values())
         for place, one in enumerate(named.values()):
-            topics.append((yield from _find_topic(node, ctx, request, one, refused)))
+            topics.append((yield from _find_topic(parts, ctx, request, one, refused)))
             if place % ITEMS_AT_ONCE == 0:
                 yield
     operations = AUTHORIZED_OPERATIONS_UNASKED
     if getattr(request, "include_cluster_authorized_operations", False):
         operations = CLUSTER_OPERATIONS_ALL
-    host, port = node.advertised
+    host, port = parts.advertised
     broker = build(
         entity("metadata", ctx.version, "MetadataResponseBroker", "response"),
-        node_id=node.settings.node_id,
+        node_id=parts.settings.node_id,
         host=host,
         port=port,
-        rack=node.settings.broker_rack,
+        rack=parts.settings.broker_rack,
     )
     return build(
         response_type(3, ctx.version),
         brokers=(broker,),
-        cluster_id=node.topics.cluster_id,
-        controller_id=node.settings.node_id,
+        cluster_id=parts.topics.cluster_id,
+        controller_id=parts.settings.node_id,
         topics=tuple(topics),
         cluster_authorized_operations=operations,
         error_code=Code.NONE,
     )
 
 
-def _create(node: Node, request: Any, named: Iterable[Any]) -> Pieces[Mapping[str, Code]]:
+def _create(parts: Parts, request: Any, named: Iterable[Any]) -> Pieces[Mapping[str, Code]]:
     """Create the topics that are not there and may be created; return why some could not be.
 
     Kafka's controller makes its own topic for nobody, whoever asks.
     """
-    if not (getattr(request, "allow_auto_topic_creation", True) and node.settings.auto_create_topics_enable):
+    if not (getattr(request, "allow_auto_topic_creation", True) and parts.settings.auto_create_topics_enable):
         return {}
     refused: dict[str, Code] = {}
     wanted: dict[str, Topic] = {}  # by what no two names may share
@@ -155,43 +169,43 @@ def _create(node: Node, request: Any, named: Iterable[Any]) -> Pieces[Mapping[st
         if (
             name is None
             or name == RESERVED_TOPIC
-            or node.topics.is_taken(name)
-            or node.topics.name_error(name)
+            or parts.topics.is_taken(name)
+            or parts.topics.name_error(name)
         ):
             continue
-        if node.topics.is_internal(name):
+        if parts.topics.is_internal(name):
             try:
-                node.ensure_internal(name)
+                parts.topic_manager.ensure_internal(name)
             except STORAGE_ERRORS as error:
                 refused[name] = storage_failed(f"create topic {name}", error).code
         elif wanted.get(metric_name(name)) is None:
-            wanted[metric_name(name)] = node.topics.new(name, partitions=node.settings.num_partitions)
+            wanted[metric_name(name)] = parts.topics.new(name, partitions=parts.settings.num_partitions)
     # others may have taken a name while this was planned
-    topics = [topic for topic in wanted.values() if node.topics.is_free(topic.name)]
-    if not topics or len(topics) * node.settings.num_partitions > PARTITIONS_OF_REQUEST_MAX:
+    topics = [topic for topic in wanted.values() if parts.topics.is_free(topic.name)]
+    if not topics or len(topics) * parts.settings.num_partitions > PARTITIONS_OF_REQUEST_MAX:
         return refused  # Kafka's controller refuses so many at once
     failed: Mapping[str, OSError | StorageFailed]
     try:
-        failed = yield from node.create_topics(topics)
+        failed = yield from parts.topic_manager.create_topics(topics)
     except STORAGE_ERRORS as error:
         failed = {topic.name: error for topic in topics}
     return refused | {name: storage_failed(f"create topic {name}", why).code for name, why in failed.items()}
 
 
 def _find_topic(
-    node: Node, ctx: Context, request: Any, asked: Any, refused: Mapping[str, Code]
+    parts: Parts, ctx: Context, request: Any, asked: Any, refused: Mapping[str, Code]
 ) -> Pieces[Any]:
     topic_id = getattr(asked, "topic_id", None)
     if asked.name is None and topic_id is not None:
-        topic = node.topics.by_id(topic_id)
+        topic = parts.topics.by_id(topic_id)
         if topic is None:
             return _unknown(ctx, None, topic_id, Code.UNKNOWN_TOPIC_ID)
     else:
-        topic = node.topics.get(asked.name)
+        topic = parts.topics.get(asked.name)
         if topic is None:
             unknown = refused.get(asked.name, Code.UNKNOWN_TOPIC_OR_PARTITION)
-            return _unknown(ctx, asked.name, None, node.topics.name_error(asked.name) or unknown)
-    return (yield from _described(node, ctx, request, topic))
+            return _unknown(ctx, asked.name, None, parts.topics.name_error(asked.name) or unknown)
+    return (yield from _described(parts, ctx, request, topic))
 
 
 def _unknown(ctx: Context, name: str | None, topic_id: Any, code: Code) -> Any:
@@ -200,14 +214,16 @@ def _unknown(ctx: Context, name: str | None, topic_id: Any, code: Code) -> Any:
     return build(cls, error_code=code, name=nameable, topic_id=topic_id, partitions=())
 
 
-def described_partition(node: Node, cls: Any, topic: Topic, partition: int, **more: Any) -> Any:
+def described_partition(
+    replica_manager: ReplicaManager, cls: Any, topic: Topic, partition: int, **more: Any
+) -> Any:
     """Return a partition's leader and replicas as an instance of `cls`, an entity of a response."""
     return build(
         cls,
         error_code=Code.NONE,
         partition_index=partition,
         leader_id=topic.replicas[0],
-        leader_epoch=node.leader_epoch(topic.name, partition),
+        leader_epoch=replica_manager.leader_epoch(topic.name, partition),
         replica_nodes=topic.replicas,
         isr_nodes=topic.replicas,
         offline_replicas=(),
@@ -215,12 +231,12 @@ def described_partition(node: Node, cls: Any, topic: Topic, partition: int, **mo
     )
 
 
-def _described(node: Node, ctx: Context, request: Any, topic: Topic) -> Pieces[Any]:
+def _described(parts: Parts, ctx: Context, request: Any, topic: Topic) -> Pieces[Any]:
     cls = entity("metadata", ctx.version, "MetadataResponseTopic", "response")
     partition_type = entity("metadata", ctx.version, "MetadataResponsePartition", "response")
     partitions = []
     for partition in range(topic.partitions):
-        partitions.append(described_partition(node, partition_type, topic, partition))
+        partitions.append(described_partition(parts.replica_manager, partition_type, topic, partition))
         if partition % ITEMS_AT_ONCE == ITEMS_AT_ONCE - 1:
             yield
     operations = AUTHORIZED_OPERATIONS_UNASKED
@@ -240,41 +256,41 @@ def _described(node: Node, ctx: Context, request: Any, topic: Topic) -> Pieces[A
 # -- FindCoordinator
 
 
-def find_coordinator(node: Node, ctx: Context, request: Any) -> Any:
+def find_coordinator(parts: Parts, ctx: Context, request: Any) -> Any:
     """Answer with who coordinates each key: the leader of its partition (FC-1 to FC-12)."""
     kind = getattr(request, "key_type", GROUP_KEY)
     cls = response_type(10, ctx.version)
     if ctx.version >= 4:
         mark("coordinators-told", ctx.api_key)
-        return paced(_find_coordinators(node, ctx, request, kind), len(request.coordinator_keys))
+        return paced(_find_coordinators(parts, ctx, request, kind), len(request.coordinator_keys))
     mark("coordinator-told-alone", ctx.api_key)
-    return build(cls, **_coordinator(node, kind, request.key, "NONE"))
+    return build(cls, **_coordinator(parts, kind, request.key, "NONE"))
 
 
-def _find_coordinators(node: Node, ctx: Context, request: Any, kind: int) -> Pieces[Any]:
+def _find_coordinators(parts: Parts, ctx: Context, request: Any, kind: int) -> Pieces[Any]:
     item = entity("find_coordinator", ctx.version, "Coordinator", "response")
     found = []
     for key in request.coordinator_keys:
-        found.append(build(item, key=key, **_coordinator(node, kind, key, "")))
+        found.append(build(item, key=key, **_coordinator(parts, kind, key, "")))
         if len(found) % ITEMS_AT_ONCE == 0:
             yield
     return build(response_type(10, ctx.version), coordinators=tuple(found))
 
 
-def _coordinator(node: Node, kind: int, key: str, message: str) -> dict[str, Any]:
+def _coordinator(parts: Parts, kind: int, key: str, message: str) -> dict[str, Any]:
     """Return the fields of one answer; its message on success is the enum's text or empty (FC-9, FC-10)."""
     if kind not in COORDINATED:
         mark("share-key" if kind == SHARE_KEY else "key-type-unknown")
         wordless = kind == SHARE_KEY and not message  # Kafka answers a list of keys so, key by key
         return _no_coordinator(Code.INVALID_REQUEST, "" if wordless else f"key type {kind} is not served")
     try:
-        topic = node.ensure_internal(COORDINATED[kind])
+        topic = parts.topic_manager.ensure_internal(COORDINATED[kind])
     except STORAGE_ERRORS as error:
         mark("internal-topic-failed")
         refusal = storage_failed(f"create topic {COORDINATED[kind]}", error)
         return _no_coordinator(Code.COORDINATOR_NOT_AVAILABLE, refusal.message or "" if message else "")
     partition = coordinator_partition(key, partition_count=topic.partitions)
-    leader = node.leadership.leader_of(topic.name, partition)
+    leader = parts.leadership.leader_of(topic.name, partition)
     if leader is None:
         mark("coordinator-missing")
         words = f"partition {partition} of {topic.name} has no leader now; try again"

@@ -27,7 +27,8 @@ from coterie.wire.api.entities import (
 )
 
 if TYPE_CHECKING:
-    from coterie.broker.node import Node
+    from coterie.broker.runtime.groups import Coordinator
+    from coterie.broker.topics.registry import Topics
 
 FETCH = 9
 RETENTION_UNSET = -1
@@ -39,12 +40,19 @@ AskedFor = tuple[str, tuple[int, ...]]  # a topic and partitions of it
 NO_OFFSET = {"committed_offset": -1, "committed_leader_epoch": -1, "metadata": ""}
 
 
+class Parts(NamedTuple):
+    """The parts of the broker that these handlers use."""
+
+    topics: Topics
+    coordinator: Coordinator
+
+
 # -- OffsetCommit
 
 
-def offset_commit(node: Node, ctx: Context, request: Any) -> Any:
+def offset_commit(parts: Parts, ctx: Context, request: Any) -> Any:
     """Store the offsets of the partitions that exist; the others are answered here (OC-2 to OC-5)."""
-    return paced(_offset_commit(node, ctx, request), named_in(request))
+    return paced(_offset_commit(parts, ctx, request), named_in(request))
 
 
 def named_in(request: Any) -> int:
@@ -52,9 +60,9 @@ def named_in(request: Any) -> int:
     return len(request.topics) + sum(len(asked.partitions) for asked in request.topics)
 
 
-def _offset_commit(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
+def _offset_commit(parts: Parts, ctx: Context, request: Any) -> Pieces[Any]:
     """A commit of very many offsets goes to the group in parts: one decision keeps everybody waiting."""
-    offsets, refused = yield from sorted_out(node, request.topics)
+    offsets, refused = yield from sorted_out(parts.topics, request.topics)
     mark_unknown(ctx, refused)
 
     def done(codes: Sequence[Code]) -> None:
@@ -66,7 +74,7 @@ def _offset_commit(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
 
     if not offsets:
         mark("nothing-left", ctx.api_key)  # OC-5: nothing is left to ask the group about
-    return (yield from in_parts(offsets, partial(_commit_part, node, ctx, request), done))
+    return (yield from in_parts(offsets, partial(_commit_part, parts, ctx, request), done))
 
 
 def in_parts(
@@ -75,30 +83,30 @@ def in_parts(
     done: Callable[[Sequence[Code]], None],
 ) -> Pieces[Any]:
     """Have offsets committed in parts, with others heard between; `done` gets the code of each, in order."""
-    parts = [offsets[at : at + OFFSETS_AT_ONCE] for at in range(0, len(offsets), OFFSETS_AT_ONCE)]
+    slices = [offsets[at : at + OFFSETS_AT_ONCE] for at in range(0, len(offsets), OFFSETS_AT_ONCE)]
 
     def answered(answers: list[Any]) -> None:
         codes: list[Code] = []
-        for part, answer in zip(parts, answers, strict=True):
+        for part, answer in zip(slices, answers, strict=True):
             codes += [answer] * len(part) if isinstance(answer, Code) else answer.codes
         done(codes)
 
-    return (yield from ask_each(parts, commit, answered, at_once=1))
+    return (yield from ask_each(slices, commit, answered, at_once=1))
 
 
 def _commit_part(
-    node: Node,
+    parts: Parts,
     ctx: Context,
     request: Any,
     named: Sequence[commands.OffsetToCommit],
     take: Callable[[Any], None],
 ) -> None:
-    offsets, take = still_there(node, ctx, named, take)
+    offsets, take = still_there(parts.topics, ctx, named, take)
     if not offsets:
         take(Code.NONE)
         return
     ask(
-        node,
+        parts.coordinator,
         ctx,
         request.group_id,
         lambda call: commit_command(request, call=call, version=ctx.version, offsets=offsets),
@@ -131,14 +139,14 @@ class Codes(NamedTuple):
 
 
 def still_there(
-    node: Node, ctx: Context, offsets: Sequence[commands.OffsetToCommit], take: Callable[[Any], None]
+    known: Topics, ctx: Context, offsets: Sequence[commands.OffsetToCommit], take: Callable[[Any], None]
 ) -> tuple[tuple[commands.OffsetToCommit, ...], Callable[[Any], None]]:
     """Return the offsets whose topics are there, and who takes what becomes of them.
 
     For when others were heard since they were sorted out: a commit for a topic that they have deleted would
     stay, and be the next topic's of the name.
     """
-    there = [one.topic_id is None or node.topics.by_id(one.topic_id) is not None for one in offsets]
+    there = [one.topic_id is None or known.by_id(one.topic_id) is not None for one in offsets]
     if all(there):
         return tuple(offsets), take
     missing = Code.UNKNOWN_TOPIC_ID if ctx.version >= BY_ID_SINCE else Code.UNKNOWN_TOPIC_OR_PARTITION
@@ -151,13 +159,13 @@ def still_there(
 
 
 def sorted_out(
-    node: Node, topics: Sequence[Any]
+    known: Topics, topics: Sequence[Any]
 ) -> Pieces[tuple[tuple[commands.OffsetToCommit, ...], dict[tuple[int, int], Code]]]:
     """Return the offsets of partitions that exist, and by place in the request why the others are refused."""
     refused: dict[tuple[int, int], Code] = {}
     offsets = []
     for at, asked in enumerate(topics):
-        topic, missing = topic_named(node, asked)
+        topic, missing = topic_named(known, asked)
         if topic is None:
             refused[at, WHOLE_TOPIC] = missing
         for within, one in enumerate(asked.partitions):
@@ -251,7 +259,7 @@ def answered_in_order(
 # -- OffsetFetch
 
 
-def offset_fetch(node: Node, ctx: Context, request: Any) -> Any:
+def offset_fetch(parts: Parts, ctx: Context, request: Any) -> Any:
     """Answer with what has been committed, for one group or, from v8 on, for many (OF)."""
     many = ctx.version >= 8
     asked = request.groups if many else (request,)
@@ -261,17 +269,17 @@ def offset_fetch(node: Node, ctx: Context, request: Any) -> Any:
         found = 0
         if len(answers) <= ITEMS_AT_ONCE:
             found = sum(len(answer.partitions) for answer in answers if not isinstance(answer, Code))
-        ctx.reply(paced(_all_fetched(node, ctx, asked, answers, many), max(weight, found)))
+        ctx.reply(paced(_all_fetched(parts, ctx, asked, answers, many), max(weight, found)))
 
     weight = len(asked)
     if weight <= ITEMS_AT_ONCE:
         weight += sum(1 + len(topic.partition_indexes) for group in asked for topic in group.topics or ())
-    pieces = _fetch_each(node, ctx, asked, require_stable, done)
+    pieces = _fetch_each(parts, ctx, asked, require_stable, done)
     return pieces if len(asked) > 1 else paced(pieces, weight)
 
 
 def _fetch_each(
-    node: Node, ctx: Context, asked: Sequence[Any], require_stable: bool, done: Callable[[list[Any]], None]
+    parts: Parts, ctx: Context, asked: Sequence[Any], require_stable: bool, done: Callable[[list[Any]], None]
 ) -> Pieces[Any]:
     """Ask about each group, with others heard after each: one may have very many offsets. `done` gets the
     answers, in that order, when the last has come.
@@ -281,13 +289,13 @@ def _fetch_each(
         return WAITS
     answers = Gathered(len(asked), done)
     for place, group in enumerate(asked):
-        yield from _fetch_one(node, ctx, group, require_stable, answers.slot(place))
+        yield from _fetch_one(parts, ctx, group, require_stable, answers.slot(place))
         yield
     return WAITS
 
 
 def _all_fetched(
-    node: Node, ctx: Context, asked: Sequence[Any], answers: Sequence[Any], many: bool
+    parts: Parts, ctx: Context, asked: Sequence[Any], answers: Sequence[Any], many: bool
 ) -> Pieces[Any]:
     """All offsets of a group are told as often as they are asked for, as Kafka does, within bounds."""
     cls = response_type(9, ctx.version)
@@ -297,7 +305,7 @@ def _all_fetched(
     for group, answer in zip(asked, answers, strict=True):
         response = whole.get(group.group_id) if group.topics is None else None
         if response is None:
-            response = yield from _fetched(node, ctx, group, answer, many)
+            response = yield from _fetched(parts, ctx, group, answer, many)
             fetched.append(response)
             if group.topics is None:
                 whole[group.group_id] = response
@@ -311,16 +319,16 @@ def _all_fetched(
 
 
 def _fetch_one(
-    node: Node, ctx: Context, group: Any, require_stable: bool, take: Callable[[Any], None]
+    parts: Parts, ctx: Context, group: Any, require_stable: bool, take: Callable[[Any], None]
 ) -> Pieces[None]:
     wanted = None
     if group.topics is not None:
-        wanted = tuple((yield from gathered(_wanted(node, topic) for topic in group.topics)))
-    topic_ids = yield from _ids(node, group.topics or ())
+        wanted = tuple((yield from gathered(_wanted(parts, topic) for topic in group.topics)))
+    topic_ids = yield from _ids(parts, group.topics or ())
 
     def ask_part(part: Sequence[AskedFor] | None, take: Callable[[Any], None]) -> None:
         ask(
-            node,
+            parts.coordinator,
             ctx,
             group.group_id,
             lambda call: commands.FetchOffsets(
@@ -334,28 +342,28 @@ def _fetch_one(
             nameless=True,
         )
 
-    parts = [] if wanted is None else (yield from _in_parts(wanted))
-    if len(parts) > 1:
-        yield from ask_each(parts, ask_part, lambda answers: take(_whole(answers)), at_once=1)
+    slices = [] if wanted is None else (yield from _in_parts(wanted))
+    if len(slices) > 1:
+        yield from ask_each(slices, ask_part, lambda answers: take(_whole(answers)), at_once=1)
     else:
         ask_part(wanted, take)
 
 
 def _in_parts(wanted: Sequence[AskedFor]) -> Pieces[list[list[AskedFor]]]:
     """Return the offsets asked for in parts, none of which keeps a group busy for too long."""
-    parts: list[list[AskedFor]] = [[]]
+    slices: list[list[AskedFor]] = [[]]
     room = FETCHED_AT_ONCE
     for place, (topic, partitions) in enumerate(wanted):
         for at in range(0, len(partitions) or 1, FETCHED_AT_ONCE):
             some = partitions[at : at + FETCHED_AT_ONCE]
             if len(some) >= room:
-                parts.append([])
+                slices.append([])
                 room = FETCHED_AT_ONCE
-            parts[-1].append((topic, some))
+            slices[-1].append((topic, some))
             room -= 1 + len(some)
         if place % ITEMS_AT_ONCE == ITEMS_AT_ONCE - 1:
             yield
-    return parts
+    return slices
 
 
 def _whole(answers: Sequence[Any]) -> Any:
@@ -366,25 +374,25 @@ def _whole(answers: Sequence[Any]) -> Any:
     return FetchAnswer(Code.NONE, tuple(chain.from_iterable(answer.partitions for answer in answers)))
 
 
-def _ids(node: Node, asked: Sequence[Any]) -> Pieces[dict[str, UUID]]:
+def _ids(parts: Parts, asked: Sequence[Any]) -> Pieces[dict[str, UUID]]:
     """Return the topic ids that a request asks with, by name (OF-6)."""
     if not asked or not hasattr(asked[0], "topic_id"):
         return {}
-    topics = (node.topics.by_id(one.topic_id) for one in asked)
+    topics = (parts.topics.by_id(one.topic_id) for one in asked)
     return (yield from mapped(None if topic is None else (topic.name, topic.topic_id) for topic in topics))
 
 
-def _wanted(node: Node, asked: Any) -> AskedFor | None:
+def _wanted(parts: Parts, asked: Any) -> AskedFor | None:
     name = getattr(asked, "name", None)
     if name is None:
-        topic = topic_named(node, asked)[0]
+        topic = topic_named(parts.topics, asked)[0]
         if topic is None:
             return None
         name = topic.name
     return name, tuple(asked.partition_indexes)
 
 
-def _fetched(node: Node, ctx: Context, group: Any, answer: Any, many: bool) -> Pieces[Any]:
+def _fetched(parts: Parts, ctx: Context, group: Any, answer: Any, many: bool) -> Pieces[Any]:
     """Return one group's part of the response: an entity from v8 on, before that its code and topics."""
     side = "response"
     suffix = "s" if many else ""
@@ -394,7 +402,7 @@ def _fetched(node: Node, ctx: Context, group: Any, answer: Any, many: bool) -> P
     topics: tuple[Any, ...] = ()
     if not code:
         if group.topics is None:
-            topics = yield from _everything(node, ctx, topic_type, partition_type, answer.partitions)
+            topics = yield from _everything(parts, ctx, topic_type, partition_type, answer.partitions)
         else:
             stored = {}
             for place, one in enumerate(answer.partitions):
@@ -403,11 +411,11 @@ def _fetched(node: Node, ctx: Context, group: Any, answer: Any, many: bool) -> P
                     yield
             known_first = group.topics
             if ctx.version >= 10:  # named by id: as Kafka has them
-                there = yield from gathered(_wanted(node, t) is not None for t in group.topics)
+                there = yield from gathered(_wanted(parts, t) is not None for t in group.topics)
                 known_first = chain(compress(group.topics, there), compress(group.topics, map(not_, there)))
             asked_topics = []
             for t in known_first:
-                asked_topics.append((yield from _asked_for(node, topic_type, partition_type, t, stored)))
+                asked_topics.append((yield from _asked_for(parts, topic_type, partition_type, t, stored)))
                 yield
             topics = tuple(asked_topics)
     elif ctx.version == 1:  # no field for the group's own error: every partition carries it
@@ -427,7 +435,7 @@ def _fetched(node: Node, ctx: Context, group: Any, answer: Any, many: bool) -> P
 
 
 def _everything(
-    node: Node, ctx: Context, topic_type: Any, partition_type: Any, stored: Sequence[Any]
+    parts: Parts, ctx: Context, topic_type: Any, partition_type: Any, stored: Sequence[Any]
 ) -> Pieces[tuple[Any, ...]]:
     """Return all that a group has committed; `stored` has the partitions of a topic in order."""
     by_topic: dict[str, list[Any]] = {}
@@ -437,7 +445,7 @@ def _everything(
             yield
     answered = []
     for name, partitions in sorted(by_topic.items()):
-        topic_of_name = node.topics.get(name)
+        topic_of_name = parts.topics.get(name)
         if ctx.version < 10:
             answered.append(build(topic_type, name=name, partitions=tuple(partitions)))
         elif topic_of_name is not None:  # OF-3: a topic without an id is left out
@@ -448,9 +456,9 @@ def _everything(
 
 
 def _asked_for(
-    node: Node, topic_type: Any, partition_type: Any, asked: Any, stored: dict[tuple[str, int], Any]
+    parts: Parts, topic_type: Any, partition_type: Any, asked: Any, stored: dict[tuple[str, int], Any]
 ) -> Pieces[Any]:
-    wanted = _wanted(node, asked)
+    wanted = _wanted(parts, asked)
     if wanted is None:
         mark("topic-id-unknown", FETCH)
         unknown = {"error_code": Code.UNKNOWN_TOPIC_ID, **NO_OFFSET}
@@ -486,20 +494,20 @@ def _partition(cls: Any, partition: int, found: Any) -> Any:
 # -- OffsetDelete
 
 
-def offset_delete(node: Node, ctx: Context, request: Any) -> Any:
+def offset_delete(parts: Parts, ctx: Context, request: Any) -> Any:
     """Forget what a group has committed for partitions (OD)."""
-    return paced(_offset_delete(node, ctx, request), named_in(request))
+    return paced(_offset_delete(parts, ctx, request), named_in(request))
 
 
-def _offset_delete(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
+def _offset_delete(parts: Parts, ctx: Context, request: Any) -> Pieces[Any]:
     refused: dict[tuple[int, int], Code] = {}  # by the place in the request: topic, partition
     existing = []
     for at, topic in enumerate(request.topics):
-        if node.topics.get(topic.name) is None:
+        if parts.topics.get(topic.name) is None:
             refused[at, WHOLE_TOPIC] = Code.UNKNOWN_TOPIC_OR_PARTITION
         for within, one in enumerate(topic.partitions):
             wanted = TopicPartition(topic.name, one.partition_index)
-            if _exists(node, wanted):
+            if _exists(parts, wanted):
                 existing.append(wanted)
             else:
                 refused[at, within] = Code.UNKNOWN_TOPIC_OR_PARTITION
@@ -508,7 +516,7 @@ def _offset_delete(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
         yield
     mark_unknown(ctx, refused)
     # even where no partition is left the group has its say
-    parts = [existing[at : at + OFFSETS_AT_ONCE] for at in range(0, len(existing), OFFSETS_AT_ONCE)] or [[]]
+    slices = [existing[at : at + OFFSETS_AT_ONCE] for at in range(0, len(existing), OFFSETS_AT_ONCE)] or [[]]
 
     def done(answers: list[Any]) -> None:
         ctx.reply(paced(_deleted(request, refused, answers), named_in(request)))
@@ -517,14 +525,14 @@ def _offset_delete(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
         group_id = request.group_id
         wanted = tuple(part)
         ask(
-            node,
+            parts.coordinator,
             ctx,
             group_id,
             lambda call: commands.DeleteOffsets(group_id=group_id, call=call, partitions=wanted),
             take,
         )
 
-    return (yield from ask_each(parts, ask_one, done, at_once=1))
+    return (yield from ask_each(slices, ask_one, done, at_once=1))
 
 
 def _deleted(request: Any, refused: dict[tuple[int, int], Code], answers: Sequence[Any]) -> Pieces[Any]:
@@ -544,8 +552,8 @@ def _deleted(request: Any, refused: dict[tuple[int, int], Code], answers: Sequen
     return build(cls, error_code=Code.NONE, topics=tuple(topics))
 
 
-def _exists(node: Node, wanted: TopicPartition) -> bool:
-    topic = node.topics.get(wanted.topic)
+def _exists(parts: Parts, wanted: TopicPartition) -> bool:
+    topic = parts.topics.get(wanted.topic)
     return topic is not None and 0 <= wanted.partition < topic.partitions
 
 

@@ -6,7 +6,7 @@ whether the partition belongs to the transaction, from 12 on the partition joins
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -27,7 +27,11 @@ from coterie.wire.api.entities import (
 from coterie.wire.records.batches import ATTRIBUTES_AT, CODEC_BITS, HEADER_SIZE, BatchHeader, read_header
 
 if TYPE_CHECKING:
-    from coterie.broker.node import Node
+    from coterie.broker.config.settings import BrokerSettings
+    from coterie.broker.runtime.clock import Clock
+    from coterie.broker.runtime.replica_manager import ReplicaManager
+    from coterie.broker.runtime.transactions import TransactionCoordinator
+    from coterie.broker.topics.registry import Topics
     from coterie.broker.topics.topic import (
         Topic,
     )
@@ -50,6 +54,16 @@ ASK_AGAIN = (
 )
 
 
+class Parts(NamedTuple):
+    """The parts of the broker that these handlers use."""
+
+    settings: BrokerSettings
+    topics: Topics
+    replica_manager: ReplicaManager
+    clock: Clock
+    load_transactions: Callable[[], TransactionCoordinator]
+
+
 class Answer(NamedTuple):
     """What the coordinator's word means to a producer."""
 
@@ -57,10 +71,10 @@ class Answer(NamedTuple):
     message: str | None = None
 
 
-def produce(node: Node, ctx: Context, request: Any) -> Any:
+def produce(parts: Parts, ctx: Context, request: Any) -> Any:
     """Append each partition's batch and say where it landed."""
     items, attributes = _glance(request)
-    return paced(_produce(node, ctx, request, attributes, many=items > ITEMS_AT_ONCE), items)
+    return paced(_produce(parts, ctx, request, attributes, many=items > ITEMS_AT_ONCE), items)
 
 
 def _glance(request: Any) -> tuple[int, int]:
@@ -88,7 +102,7 @@ def _attributes_and_count(records: bytes | None) -> tuple[int, int]:
     return attributes, count + UNPACKING if attributes & CODEC_BITS else count
 
 
-def _produce(node: Node, ctx: Context, request: Any, attributes: int, *, many: bool) -> Pieces[Any]:
+def _produce(parts: Parts, ctx: Context, request: Any, attributes: int, *, many: bool) -> Pieces[Any]:
     """Answer a request. `attributes` are those of its batches, but for those of `many` things."""
     for place, asked in enumerate(request.topic_data if many else ()):
         for within, data in enumerate(asked.partition_data):
@@ -98,14 +112,14 @@ def _produce(node: Node, ctx: Context, request: Any, attributes: int, *, many: b
         if place % ITEMS_AT_ONCE == ITEMS_AT_ONCE - 1:
             yield
     if attributes & TRANSACTIONAL_BIT:
-        return (yield from _produce_in_transaction(node, ctx, request))
+        return (yield from _produce_in_transaction(parts, ctx, request))
     if request.acks not in (-1, 0, 1):
         return (yield from _all_refused(ctx, request, Code.INVALID_REQUIRED_ACKS, "acks must be -1, 0 or 1"))
-    return (yield from _append_all(node, ctx, request, {}, {}, many=many))
+    return (yield from _append_all(parts, ctx, request, {}, {}, many=many))
 
 
 def _append_all(
-    node: Node,
+    parts: Parts,
     ctx: Context,
     request: Any,
     refused: Mapping[TopicPartition, Answer],
@@ -130,7 +144,7 @@ def _append_all(
     responses = []
     appends = work = 0  # since the last stop, whatever topics they are in
     for asked, wanted in topics.values():
-        topic, missing = topic_named(node, asked)
+        topic, missing = topic_named(parts.topics, asked)
         answers = []
         for data in wanted.values():
             refusal = seen = None
@@ -143,10 +157,10 @@ def _append_all(
                 values = {"error_code": missing, "base_offset": -1}
             else:
                 try:
-                    values = _append(node, topic, data, data.records or b"", seen)
+                    values = _append(parts, topic, data, data.records or b"", seen)
                 except TakesLong:
-                    values = yield from _append_aside(node, topic, data, seen)
-                    topic, missing = topic_named(node, asked)  # it may be gone by now, or another
+                    values = yield from _append_aside(parts, topic, data, seen)
+                    topic, missing = topic_named(parts.topics, asked)  # it may be gone by now, or another
             failed = failed or values["error_code"]
             answers.append(build(partition_type, index=data.index, **values))
             appends += 1
@@ -155,7 +169,7 @@ def _append_all(
             if appends == APPENDS_AT_ONCE or work > RECORDS_AT_ONCE:
                 appends = work = 0
                 yield
-                topic, missing = topic_named(node, asked)  # as above
+                topic, missing = topic_named(parts.topics, asked)  # as above
         responses.append(_like(topic_type, asked, partition_responses=tuple(answers)))
         if len(responses) % ITEMS_AT_ONCE == 0:
             yield
@@ -172,39 +186,39 @@ def _like(cls: Any, asked: Any, **values: Any) -> Any:
 
 
 def _append_aside(
-    node: Node, topic: Topic, data: Any, verified: Verification | None
+    parts: Parts, topic: Topic, data: Any, verified: Verification | None
 ) -> Pieces[dict[str, Any]]:
     """Append a batch after its records have been looked through aside."""
-    log = node.log_of(topic.name, data.index)
+    log = parts.replica_manager.log_of(topic.name, data.index)
     if log is None:
         return {"error_code": Code.UNKNOWN_TOPIC_OR_PARTITION, "base_offset": -1}
     count = read_header(data.records).count  # `TakesLong` has said that there is a header
-    batch = yield Aside(prepare, (data.records, log.config, node.wall_ms()), count)
+    batch = yield Aside(prepare, (data.records, log.config, parts.clock.wall_ms()), count)
     if log.closed:  # whatever has its name by now, it was not meant
         return {"error_code": Code.UNKNOWN_TOPIC_OR_PARTITION, "base_offset": -1}
     if isinstance(batch, AppendRefused):
-        return _refused_by(node, topic, data, batch)
-    return _append(node, topic, data, batch, verified)
+        return _refused_by(parts, topic, data, batch)
+    return _append(parts, topic, data, batch, verified)
 
 
 def _append(
-    node: Node,
+    parts: Parts,
     topic: Topic,
     data: Any,
     records: bytes | Prepared,
     verified: Verification | None,
 ) -> dict[str, Any]:
     """Append, and return the fields of the answer. Raises `TakesLong`."""
-    if node.log_of(topic.name, data.index) is None:
+    if parts.replica_manager.log_of(topic.name, data.index) is None:
         return {"error_code": Code.UNKNOWN_TOPIC_OR_PARTITION, "base_offset": -1}
     if topic.internal:
         return {"error_code": Code.INVALID_TOPIC_EXCEPTION, "base_offset": -1}
     try:
-        appended = node.append(
-            topic.name, data.index, records, now_ms=node.now_ms(), verified=verified, promptly=True
+        appended = parts.replica_manager.append(
+            topic.name, data.index, records, now_ms=parts.clock.now_ms(), verified=verified, promptly=True
         )
     except AppendRefused as refused:
-        return _refused_by(node, topic, data, refused)
+        return _refused_by(parts, topic, data, refused)
     return {
         "error_code": Code.NONE,
         "base_offset": appended.base_offset,
@@ -213,8 +227,8 @@ def _append(
     }
 
 
-def _refused_by(node: Node, topic: Topic, data: Any, refused: AppendRefused) -> dict[str, Any]:
-    log = node.log_of(topic.name, data.index)
+def _refused_by(parts: Parts, topic: Topic, data: Any, refused: AppendRefused) -> dict[str, Any]:
+    log = parts.replica_manager.log_of(topic.name, data.index)
     unread = log is None or refused.unread or refused.code in UNREAD_BATCH
     return {
         "error_code": refused.code,
@@ -263,33 +277,33 @@ def _is_transactional(records: bytes | None) -> bool:
     return bool(_attributes_and_count(records)[0] & TRANSACTIONAL_BIT)
 
 
-def _produce_in_transaction(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
+def _produce_in_transaction(parts: Parts, ctx: Context, request: Any) -> Pieces[Any]:
     if request.transactional_id is None:
         return (yield from _all_refused(ctx, request, Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
     if request.acks not in (-1, 0, 1):
         return (yield from _all_refused(ctx, request, Code.INVALID_REQUIRED_ACKS, "acks must be -1, 0 or 1"))
-    batches = yield from _batches(node, request)
+    batches = yield from _batches(parts, request)
     producers = {(header.producer_id, header.producer_epoch) for header in batches.values()}
     if len(producers) > 1:
         message = "the batches of a transaction come from one producer, these from several"
         return (yield from _all_refused(ctx, request, Code.INVALID_PRODUCER_ID_MAPPING, message))
     if not producers:
-        return (yield from _append_all(node, ctx, request, {}, {}))
-    yield from WaitingProduce(node, ctx, request, batches).ask()
+        return (yield from _append_all(parts, ctx, request, {}, {}))
+    yield from WaitingProduce(parts, ctx, request, batches).ask()
     return WAITS
 
 
-def _batches(node: Node, request: Any) -> Pieces[dict[TopicPartition, BatchHeader]]:
+def _batches(parts: Parts, request: Any) -> Pieces[dict[TopicPartition, BatchHeader]]:
     """Return the header of each batch whose partition is to be part of its transaction."""
     batches: dict[TopicPartition, BatchHeader] = {}
     for place, asked in enumerate(request.topic_data):
         if place % ITEMS_AT_ONCE == ITEMS_AT_ONCE - 1 or len(asked.partition_data) > ITEMS_AT_ONCE:
             yield
-        topic, _ = topic_named(node, asked)
+        topic, _ = topic_named(parts.topics, asked)
         if topic is None:
             continue
         for data in asked.partition_data:
-            there = node.log_of(topic.name, data.index) is not None
+            there = parts.replica_manager.log_of(topic.name, data.index) is not None
             if there and _is_transactional(data.records) and len(data.records) >= HEADER_SIZE:
                 try:
                     header = read_header(data.records)
@@ -307,9 +321,9 @@ class WaitingProduce:
     """
 
     def __init__(
-        self, node: Node, ctx: Context, request: Any, batches: Mapping[TopicPartition, BatchHeader]
+        self, parts: Parts, ctx: Context, request: Any, batches: Mapping[TopicPartition, BatchHeader]
     ) -> None:
-        self.node, self.ctx, self.request, self.batches = node, ctx, request, batches
+        self.parts, self.ctx, self.request, self.batches = parts, ctx, request, batches
         self.joins = ctx.version >= JOINS_SINCE
         self.refused: dict[TopicPartition, Answer] = {}
         self.verified: dict[TopicPartition, Verification] = {}
@@ -328,7 +342,7 @@ class WaitingProduce:
             self.append()
             return
         header = next(iter(self.batches.values()))
-        self.node.transactions.partitions(
+        self.parts.load_transactions().partitions(
             self.request.transactional_id,
             header.producer_id,
             header.producer_epoch,
@@ -338,11 +352,11 @@ class WaitingProduce:
         )
 
     def _keep_verification(self, name: TopicPartition, header: BatchHeader) -> None:
-        log = self.node.log_of(*name)
+        log = self.parts.replica_manager.log_of(*name)
         if log is None:
             return
         try:
-            verification = log.verification(header, joins=self.joins, now_ms=self.node.now_ms())
+            verification = log.verification(header, joins=self.joins, now_ms=self.parts.clock.now_ms())
         except AppendRefused as refused:
             self.refused[name] = Answer(refused.code)
         else:
@@ -350,7 +364,7 @@ class WaitingProduce:
                 self.verified[name] = verification
 
     def _verifies(self) -> bool:
-        return self.node.settings.text_of("transaction.partition.verification.enable") != "false"
+        return self.parts.settings.text_of("transaction.partition.verification.enable") != "false"
 
     def transaction_checked(self, codes: Mapping[TopicPartition, Code]) -> None:
         """Take the coordinator's answer."""
@@ -365,7 +379,7 @@ class WaitingProduce:
 
     def _append(self) -> Pieces[Any]:
         try:
-            return (yield from _append_all(self.node, self.ctx, self.request, self.refused, self.shown))
+            return (yield from _append_all(self.parts, self.ctx, self.request, self.refused, self.shown))
         except Hangup:  # nobody waits for an answer, and nobody produces in a transaction that way
             return SILENT
 

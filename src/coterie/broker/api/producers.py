@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from coterie.base.codes import Code
 from coterie.base.topic_names import name_problem
@@ -16,15 +16,23 @@ from coterie.wire.api.entities import (
 )
 
 if TYPE_CHECKING:
-    from coterie.broker.node import Node
+    from coterie.broker.runtime.replica_manager import ReplicaManager
+    from coterie.broker.topics.registry import Topics
 
 
-def describe_producers(node: Node, ctx: Context, request: Any) -> Any:
+class Parts(NamedTuple):
+    """The parts of the broker that these handlers use."""
+
+    topics: Topics
+    replica_manager: ReplicaManager
+
+
+def describe_producers(parts: Parts, ctx: Context, request: Any) -> Any:
     """Answer with the producers that each partition remembers."""
-    return _describe_producers(node, ctx, request)
+    return _describe_producers(parts, ctx, request)
 
 
-def _describe_producers(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
+def _describe_producers(parts: Parts, ctx: Context, request: Any) -> Pieces[Any]:
     """A partition is answered as often as it is named, as Kafka does, within bounds."""
     topic_type = entity("describe_producers", ctx.version, "TopicResponse", "response")
     topics = []
@@ -35,7 +43,7 @@ def _describe_producers(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
         for place, index in enumerate(asked.partition_indexes):
             name = asked.name, index
             if name not in described:
-                described[name] = yield from _partition(node, asked.name, index, ctx.version)
+                described[name] = yield from _partition(parts, asked.name, index, ctx.version)
                 partitions.append(described[name])
             elif repeats.allow(len(described[name].active_producers)):
                 partitions.append(described[name])
@@ -46,11 +54,11 @@ def _describe_producers(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
     return build(response_type(61, ctx.version), topics=tuple(topics))
 
 
-def _partition(node: Node, topic: str, index: int, version: int) -> Pieces[Any]:
+def _partition(parts: Parts, topic: str, index: int, version: int) -> Pieces[Any]:
     cls = entity("describe_producers", version, "PartitionResponse", "response")
-    log = node.log_of(topic, index)
+    log = parts.replica_manager.log_of(topic, index)
     if log is None:
-        code, message = _missing(node, topic)
+        code, message = _missing(parts, topic)
         return build(cls, partition_index=index, error_code=code, error_message=message, active_producers=())
     producer_type = entity("describe_producers", version, "ProducerState", "response")
     producers = yield from gathered(
@@ -70,12 +78,12 @@ def _partition(node: Node, topic: str, index: int, version: int) -> Pieces[Any]:
     return build(cls, partition_index=index, error_code=code, error_message=None, active_producers=active)
 
 
-def _missing(node: Node, topic: str) -> tuple[Code, str | None]:
+def _missing(parts: Parts, topic: str) -> tuple[Code, str | None]:
     """Return why there is no such partition; Kafka explains itself for a topic, not for a partition."""
     problem = name_problem(topic)
     if problem is not None:
         return Code.INVALID_TOPIC_EXCEPTION, problem
-    known = node.topics.get(topic) is not None
+    known = parts.topics.get(topic) is not None
     return (
         Code.UNKNOWN_TOPIC_OR_PARTITION,
         None if known else "This server does not host this topic-partition.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from coterie.base.codes import Code
 from coterie.broker.net.context import Context
@@ -13,9 +13,6 @@ from coterie.wire.api.entities import (
     entity,
     response_type,
 )
-
-if TYPE_CHECKING:
-    from coterie.broker.node import Node
 
 DESCRIBE_QUOTAS, ALTER_QUOTAS = 48, 49
 EXACT, DEFAULT, SPECIFIED = 0, 1, 2  # how a filter's component matches
@@ -28,7 +25,7 @@ KEYS = {  # what can be limited, by whose it is
 }
 
 
-def describe_quotas(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
+def describe_quotas(ctx: Context, request: Any) -> Pieces[Any]:
     """Answer with no quotas, or why the filter makes no sense."""
     seen: set[str] = set()
     refusal = None
@@ -71,7 +68,7 @@ def _refuse_component(one: Any, seen: set[str]) -> Refusal | None:
     return None if one.match is None else _invalid(text)
 
 
-def alter_quotas(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
+def alter_quotas(ctx: Context, request: Any) -> Pieces[Any]:
     """Answer entry by entry: nothing to remove is no fault, and nothing can be set."""
     entry_type = entity("alter_client_quotas", ctx.version, "EntryData", "response")
     entity_type = entity("alter_client_quotas", ctx.version, "EntityData", "response")

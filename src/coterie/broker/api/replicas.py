@@ -4,7 +4,7 @@ where replicas lie, of a cluster of one. Everything is where it must be.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from coterie.base.codes import Code
 from coterie.base.topic_names import RESERVED_TOPIC
@@ -19,18 +19,28 @@ from coterie.wire.api.entities import (
 )
 
 if TYPE_CHECKING:
-    from coterie.broker.node import Node
+    from coterie.broker.config.settings import BrokerSettings
+    from coterie.broker.runtime.clock import Clock
     from coterie.broker.runtime.pieces import Pieces
+    from coterie.broker.topics.registry import Topics
 
 ELECT_LEADERS, ALTER_REASSIGNMENTS, LIST_REASSIGNMENTS, DESCRIBE_QUORUM = 43, 45, 46, 55
 PREFERRED, UNCLEAN = 0, 1  # elections
 FIRST_EPOCH = 1  # of the one that leads the metadata
 
 
+class Parts(NamedTuple):
+    """The parts of the broker that these handlers use."""
+
+    settings: BrokerSettings
+    topics: Topics
+    clock: Clock
+
+
 # -- ElectLeaders
 
 
-def elect_leaders(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
+def elect_leaders(parts: Parts, ctx: Context, request: Any) -> Pieces[Any]:
     """Answer that no election is needed: each partition is led by the one that it has."""
     kind = getattr(request, "election_type", PREFERRED)
     known = kind in (PREFERRED, UNCLEAN)
@@ -39,12 +49,12 @@ def elect_leaders(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
     topics = []
     asked = request.topic_partitions
     if asked is None and known:  # those that need none are left out, when all are meant
-        topics = [build(topic_type, topic=topic.name, partition_result=()) for topic in node.topics.all()]
+        topics = [build(topic_type, topic=topic.name, partition_result=()) for topic in parts.topics.all()]
     for one in asked or ():
         answers = []
         for partition in one.partitions:
             refusal = (
-                _refuse_election(node, one.topic, partition)
+                _refuse_election(parts, one.topic, partition)
                 if known
                 else Refusal(Code.INVALID_REQUEST, f"Unknown election type {kind}")
             )
@@ -58,8 +68,8 @@ def elect_leaders(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
     return build(cls, error_code=code, replica_election_results=tuple(topics))
 
 
-def _refuse_election(node: Node, topic: str, partition: int) -> Refusal:
-    there = node.topics.get(topic)
+def _refuse_election(parts: Parts, topic: str, partition: int) -> Refusal:
+    there = parts.topics.get(topic)
     if there is None:
         return Refusal(Code.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {topic}")
     if not 0 <= partition < there.partitions:
@@ -70,7 +80,7 @@ def _refuse_election(node: Node, topic: str, partition: int) -> Refusal:
 # -- reassignments
 
 
-def alter_reassignments(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
+def alter_reassignments(parts: Parts, ctx: Context, request: Any) -> Pieces[Any]:
     """Answer partition by partition: to stay here is no fault, and there is nowhere to go."""
     api = "alter_partition_reassignments"
     topic_type = entity(api, ctx.version, "ReassignableTopicResponse", "response")
@@ -79,7 +89,7 @@ def alter_reassignments(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
     for topic in request.topics:
         answers = []
         for one in topic.partitions:
-            refusal = _refuse_reassignment(node, topic.name, one)
+            refusal = _refuse_reassignment(parts, topic.name, one)
             code, text = (refusal.code, refusal.message) if refusal else (Code.NONE, None)
             answers.append(
                 build(
@@ -99,8 +109,8 @@ def alter_reassignments(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
     )
 
 
-def _refuse_reassignment(node: Node, name: str, one: Any) -> Refusal | None:
-    topic = node.topics.get(name)
+def _refuse_reassignment(parts: Parts, name: str, one: Any) -> Refusal | None:
+    topic = parts.topics.get(name)
     if topic is None:
         return Refusal(Code.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {name}.")
     if not 0 <= one.partition_index < topic.partitions:
@@ -108,12 +118,12 @@ def _refuse_reassignment(node: Node, name: str, one: Any) -> Refusal | None:
         return Refusal(Code.UNKNOWN_TOPIC_OR_PARTITION, text)
     if one.replicas is None:
         return Refusal(Code.NO_REASSIGNMENT_IN_PROGRESS, None)
-    here = (Broker(node.settings.node_id),)
+    here = (Broker(parts.settings.node_id),)
     problem = manual.problem_of_new([(0, tuple(one.replicas))], here)
     return None if problem is None else Refusal(problem.code, problem.text)
 
 
-def list_reassignments(node: Node, ctx: Context, request: Any) -> Any:
+def list_reassignments(parts: Parts, ctx: Context, request: Any) -> Any:
     """Answer that nothing is on its way."""
     cls = response_type(LIST_REASSIGNMENTS, ctx.version)
     return build(cls, error_code=Code.NONE, error_message=None, topics=())
@@ -122,14 +132,14 @@ def list_reassignments(node: Node, ctx: Context, request: Any) -> Any:
 # -- DescribeQuorum
 
 
-def describe_quorum(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
+def describe_quorum(parts: Parts, ctx: Context, request: Any) -> Pieces[Any]:
     """Answer that this broker is the quorum; it keeps no log of the metadata, so its offsets are 0."""
     topic_type = entity("describe_quorum", ctx.version, "TopicData", "response")
     asked = request.topics
     few = [(one.topic_name, [part.partition_index for part in one.partitions[:2]]) for one in asked[:2]]
     if few == [(RESERVED_TOPIC, [0])]:
-        topics = (build(topic_type, topic_name=RESERVED_TOPIC, partitions=(_the_quorum(node, ctx),)),)
-        return _quorum_answer(node, ctx, topics)
+        topics = (build(topic_type, topic_name=RESERVED_TOPIC, partitions=(_the_quorum(parts, ctx),)),)
+        return _quorum_answer(parts, ctx, topics)
     unknown_topics = []
     for one in asked:
         answers = []
@@ -141,20 +151,20 @@ def describe_quorum(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
     return _quorum_answer(None, ctx, tuple(unknown_topics))
 
 
-def _quorum_answer(node: Node | None, ctx: Context, topics: tuple[Any, ...]) -> Any:
+def _quorum_answer(parts: Parts | None, ctx: Context, topics: tuple[Any, ...]) -> Any:
     nodes: tuple[Any, ...] = ()
-    if node is not None and ctx.version >= 2:
+    if parts is not None and ctx.version >= 2:
         node_type = entity("describe_quorum", ctx.version, "Node", "response")
-        nodes = (build(node_type, node_id=node.settings.node_id, listeners=()),)
+        nodes = (build(node_type, node_id=parts.settings.node_id, listeners=()),)
     cls = response_type(DESCRIBE_QUORUM, ctx.version)
     return build(cls, error_code=Code.NONE, error_message="", topics=topics, nodes=nodes)
 
 
-def _the_quorum(node: Node, ctx: Context) -> Any:
-    now_ms = node.now_ms()
+def _the_quorum(parts: Parts, ctx: Context) -> Any:
+    now_ms = parts.clock.now_ms()
     voter = build(
         entity("describe_quorum", ctx.version, "ReplicaState", "response"),
-        replica_id=node.settings.node_id,
+        replica_id=parts.settings.node_id,
         replica_directory_id=None,
         log_end_offset=0,
         last_fetch_timestamp=now_ms,
@@ -165,7 +175,7 @@ def _the_quorum(node: Node, ctx: Context) -> Any:
         partition_index=0,
         error_code=Code.NONE,
         error_message="",
-        leader_id=node.settings.node_id,
+        leader_id=parts.settings.node_id,
         leader_epoch=FIRST_EPOCH,
         high_watermark=0,
         current_voters=(voter,),

@@ -18,7 +18,6 @@ from coterie.wire.api.entities import (
 )
 
 if TYPE_CHECKING:
-    from coterie.broker.node import Node
     from coterie.broker.runtime.pieces import Pieces
 
 SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
@@ -36,12 +35,12 @@ ITERATIONS_MOST = 16_384
 # -- SASL, on a listener without it
 
 
-def sasl_handshake(node: Node, ctx: Context, request: Any) -> Any:
+def sasl_handshake(ctx: Context, request: Any) -> Any:
     """Answer that this is not the time for it: nobody has to say who it is here (SA-3)."""
     return build(response_type(SASL_HANDSHAKE, ctx.version), error_code=Code.ILLEGAL_SASL_STATE)
 
 
-def sasl_authenticate(node: Node, ctx: Context, request: Any) -> Any:
+def sasl_authenticate(ctx: Context, request: Any) -> Any:
     """Answer the same (SA-5)."""
     return build(
         response_type(SASL_AUTHENTICATE, ctx.version),
@@ -54,7 +53,7 @@ def sasl_authenticate(node: Node, ctx: Context, request: Any) -> Any:
 # -- ACLs
 
 
-def describe_acls(node: Node, ctx: Context, request: Any) -> Any:
+def describe_acls(ctx: Context, request: Any) -> Any:
     """Answer that nobody looks at rights here."""
     kinds = (request.resource_type_filter, request.pattern_type_filter)
     _check_known((*kinds, request.operation, request.permission_type))
@@ -66,7 +65,7 @@ def describe_acls(node: Node, ctx: Context, request: Any) -> Any:
     )
 
 
-def create_acls(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
+def create_acls(ctx: Context, request: Any) -> Pieces[Any]:
     """Answer the same of each that is to be."""
     for one in request.creations:
         kinds = (one.resource_type, one.resource_pattern_type)
@@ -80,7 +79,7 @@ def create_acls(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
     return build(response_type(CREATE_ACLS, ctx.version), results=(result,) * len(request.creations))
 
 
-def delete_acls(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
+def delete_acls(ctx: Context, request: Any) -> Pieces[Any]:
     """Answer the same of each filter."""
     for one in request.filters:
         kinds = (one.resource_type_filter, one.pattern_type_filter)
@@ -103,7 +102,7 @@ def _check_known(kinds: Iterable[int]) -> None:
 # -- delegation tokens: who has not said who it is gets none (DT-1)
 
 
-def create_token(node: Node, ctx: Context, request: Any) -> Any:
+def create_token(ctx: Context, request: Any) -> Any:
     """Answer that nobody gets a token here."""
     owner = (
         getattr(request, "owner_principal_type", None),
@@ -126,13 +125,13 @@ def create_token(node: Node, ctx: Context, request: Any) -> Any:
     )
 
 
-def renew_or_expire_token(node: Node, ctx: Context, request: Any) -> Any:
+def renew_or_expire_token(ctx: Context, request: Any) -> Any:
     """Answer the same."""
     code = Code.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
     return build(response_type(ctx.api_key, ctx.version), error_code=code, expiry_timestamp=EPOCH)
 
 
-def describe_tokens(node: Node, ctx: Context, request: Any) -> Any:
+def describe_tokens(ctx: Context, request: Any) -> Any:
     """Answer the same."""
     code = Code.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
     return build(response_type(DESCRIBE_TOKEN, ctx.version), error_code=code, tokens=())
@@ -141,7 +140,7 @@ def describe_tokens(node: Node, ctx: Context, request: Any) -> Any:
 # -- SCRAM credentials, which nobody has
 
 
-def describe_scram(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
+def describe_scram(ctx: Context, request: Any) -> Pieces[Any]:
     """Answer that there are none, user by user."""
     result_type = entity(
         "describe_user_scram_credentials", ctx.version, "DescribeUserScramCredentialsResult", "response"
@@ -170,7 +169,7 @@ def describe_scram(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
     )
 
 
-def alter_scram(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
+def alter_scram(ctx: Context, request: Any) -> Pieces[Any]:
     """Answer why nothing is altered: there is nothing to delete, and nothing can be kept."""
     refusals: dict[str, Refusal] = {}
     for one in request.deletions:

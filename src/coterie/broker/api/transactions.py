@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from coterie.base.codes import Code
 from coterie.base.hashes import coordinator_partition
@@ -27,7 +27,10 @@ from coterie.wire.api.entities import (
 )
 
 if TYPE_CHECKING:
-    from coterie.broker.node import Node
+    from coterie.broker.runtime.clock import Clock
+    from coterie.broker.runtime.replica_manager import ReplicaManager
+    from coterie.broker.runtime.transactions import MarkerWriter, TransactionCoordinator
+    from coterie.broker.topics.manager import TopicManager
     from coterie.coordinator.txn.commands import DescribeAnswer
 
 log = logging.getLogger("coterie.broker")
@@ -45,6 +48,16 @@ CLOSED_TO_ALL = INTERNAL_TOPICS - {OFFSETS_TOPIC}
 CLASSIC, NEW = 0, 2  # transaction.version, as a request's own version gives it away
 
 
+class Parts(NamedTuple):
+    """The parts of the broker that these handlers use."""
+
+    topic_manager: TopicManager
+    replica_manager: ReplicaManager
+    clock: Clock
+    transactions: TransactionCoordinator
+    marker_writer: MarkerWriter
+
+
 def code_for_version(ctx: Context, code: Code) -> Code:
     """Return the code as a client of this version knows it."""
     if code is Code.PRODUCER_FENCED and ctx.version < KNOWS_FENCED_SINCE[ctx.api_key]:
@@ -55,7 +68,7 @@ def code_for_version(ctx: Context, code: Code) -> Code:
 # -- InitProducerId
 
 
-def init_producer_id(node: Node, ctx: Context, request: Any) -> Any:
+def init_producer_id(parts: Parts, ctx: Context, request: Any) -> Any:
     """Hand out a producer id, or make the client the owner of its transactional id."""
 
     def respond(code: Code, producer: Producer = Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)) -> Any:  # noqa: B008
@@ -71,7 +84,7 @@ def init_producer_id(node: Node, ctx: Context, request: Any) -> Any:
     )
     if (believed.producer_id == NO_PRODUCER_ID) != (believed.epoch == NO_PRODUCER_ID):
         return respond(Code.INVALID_REQUEST)
-    transactions = node.transactions
+    transactions = parts.transactions
     if request.transactional_id is None:
         try:
             return respond(Code.NONE, Producer(transactions.new_producer_id(), 0))
@@ -150,27 +163,27 @@ class Added:
         return build(cls, error_code=Code.NONE, results_by_transaction=tuple(transactions))
 
 
-def add_partitions(node: Node, ctx: Context, request: Any) -> Any:
+def add_partitions(parts: Parts, ctx: Context, request: Any) -> Any:
     """Join partitions to transactions, or verify them: one transaction a request before version 4."""
     if ctx.version >= BATCHED_SINCE:
-        return _add_many(node, ctx, request)
+        return _add_many(parts, ctx, request)
     added = Added(ctx, [(request.v3_and_below_transactional_id, request.v3_and_below_topics)])
     producer = Producer(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
     topics = request.v3_and_below_topics
-    return paced(_add(node, added, 0, producer, topics, client_version=CLASSIC, verify=False), added.items)
+    return paced(_add(parts, added, 0, producer, topics, client_version=CLASSIC, verify=False), added.items)
 
 
-def _add_many(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
+def _add_many(parts: Parts, ctx: Context, request: Any) -> Pieces[Any]:
     added = Added(ctx, [(one.transactional_id, one.topics) for one in request.transactions])
     for at, one in enumerate(request.transactions):
         producer = Producer(one.producer_id, one.producer_epoch)
-        yield from _add(node, added, at, producer, one.topics, client_version=NEW, verify=one.verify_only)
+        yield from _add(parts, added, at, producer, one.topics, client_version=NEW, verify=one.verify_only)
         yield
     return WAITS if request.transactions else (yield from added.response())
 
 
 def _add(
-    node: Node,
+    parts: Parts,
     added: Added,
     at: int,
     producer: Producer,
@@ -187,12 +200,12 @@ def _add(
         if place % ITEMS_AT_ONCE == ITEMS_AT_ONCE - 1:
             yield
     wanted = tuple(named)
-    codes = yield from mapped((one, _refusal_of(node, one, closed)) for one in wanted)
+    codes = yield from mapped((one, _refusal_of(parts, one, closed)) for one in wanted)
     if any(codes.values()):
         left_out = Code.OPERATION_NOT_ATTEMPTED
         added.put(at, (yield from mapped((one, code or left_out) for one, code in codes.items())))
         return WAITS
-    transactions = node.transactions
+    transactions = parts.transactions
     transactional_id = added.transactional_ids[at]
     if verify:
         asked = commands.VerifyPartitions(
@@ -214,30 +227,30 @@ def _add(
     return WAITS
 
 
-def _refusal_of(node: Node, wanted: TopicPartition, closed: Collection[str]) -> Code:
+def _refusal_of(parts: Parts, wanted: TopicPartition, closed: Collection[str]) -> Code:
     """Return why no transaction may write to a partition: its topic is internal (AU-20), or not there."""
     if wanted.topic in closed:
         return Code.TOPIC_AUTHORIZATION_FAILED
-    return Code.UNKNOWN_TOPIC_OR_PARTITION if node.log_of(*wanted) is None else Code.NONE
+    return Code.UNKNOWN_TOPIC_OR_PARTITION if parts.replica_manager.log_of(*wanted) is None else Code.NONE
 
 
-def add_offsets(node: Node, ctx: Context, request: Any) -> Any:
+def add_offsets(parts: Parts, ctx: Context, request: Any) -> Any:
     """Join the partition that keeps a group's offsets to a transaction."""
     cls = response_type(ADD_OFFSETS, ctx.version)
     try:
-        count = node.ensure_internal(OFFSETS_TOPIC).partitions
+        count = parts.topic_manager.ensure_internal(OFFSETS_TOPIC).partitions
     except STORAGE_ERRORS as error:
         storage_failed(f"create topic {OFFSETS_TOPIC}", error)
         return build(cls, error_code=Code.COORDINATOR_NOT_AVAILABLE)
     partition = coordinator_partition(request.group_id, partition_count=count)
     command = commands.AddPartitions(
         transactional_id=request.transactional_id,
-        call=node.transactions.new_call(),
+        call=parts.transactions.new_call(),
         producer=Producer(request.producer_id, request.producer_epoch),
         partitions=(TopicPartition(OFFSETS_TOPIC, partition),),
         client_version=CLASSIC,
     )
-    node.transactions.ask(
+    parts.transactions.ask(
         command, lambda answer: ctx.reply(build(cls, error_code=code_for_version(ctx, answer.code)))
     )
     return WAITS
@@ -246,7 +259,7 @@ def add_offsets(node: Node, ctx: Context, request: Any) -> Any:
 # -- EndTxn, WriteTxnMarkers
 
 
-def end_txn(node: Node, ctx: Context, request: Any) -> Any:
+def end_txn(parts: Parts, ctx: Context, request: Any) -> Any:
     """Commit or abort. From version 5 on the producer is told who it is from now on (KIP-890)."""
     cls = response_type(END, ctx.version)
 
@@ -257,12 +270,12 @@ def end_txn(node: Node, ctx: Context, request: Any) -> Any:
 
     command = commands.EndTransaction(
         transactional_id=request.transactional_id,
-        call=node.transactions.new_call(),
+        call=parts.transactions.new_call(),
         producer=Producer(request.producer_id, request.producer_epoch),
         commit=request.committed,
         client_version=NEW if ctx.version >= BUMPS_EPOCH_SINCE else CLASSIC,
     )
-    node.transactions.ask(command, respond)
+    parts.transactions.ask(command, respond)
     return WAITS
 
 
@@ -312,12 +325,12 @@ class Marked:
         return build(response_type(WRITE_MARKERS, version), markers=tuple(markers))
 
 
-def write_txn_markers(node: Node, ctx: Context, request: Any) -> Any:
+def write_txn_markers(parts: Parts, ctx: Context, request: Any) -> Any:
     """Write the markers of another coordinator, or of an administrator who ends what hangs (KIP-664)."""
-    return _write_markers(node, ctx, request)
+    return _write_markers(parts, ctx, request)
 
 
-def _write_markers(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
+def _write_markers(parts: Parts, ctx: Context, request: Any) -> Pieces[Any]:
     wanted = []
     for marker in request.markers:
         for topic in marker.topics:
@@ -330,7 +343,7 @@ def _write_markers(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
     if not wanted:
         return (yield from marked.response())
     for marker, watched in wanted:
-        node.write_marker(
+        parts.marker_writer.write(
             watched,
             producer_id=marker.producer_id,
             producer_epoch=marker.producer_epoch,
@@ -346,13 +359,13 @@ def _write_markers(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
 # -- DescribeTransactions, ListTransactions
 
 
-def describe_transactions(node: Node, ctx: Context, request: Any) -> Any:
+def describe_transactions(parts: Parts, ctx: Context, request: Any) -> Any:
     """Show each transactional id as often as it is asked for, as Kafka does, within bounds."""
     names = tuple(dict.fromkeys(request.transactional_ids))
 
     def ask_one(name: str, take: Callable[[Any], None]) -> None:
-        command = commands.Describe(transactional_id=name, call=node.transactions.new_call())
-        node.transactions.ask(command, take)
+        command = commands.Describe(transactional_id=name, call=parts.transactions.new_call())
+        parts.transactions.ask(command, take)
 
     def done(answers: list[Any]) -> None:
         by_name = dict(zip(names, answers, strict=True))
@@ -394,10 +407,10 @@ def _described(ctx: Context, name: str, answer: DescribeAnswer) -> Any:
     )
 
 
-def list_transactions(node: Node, ctx: Context, request: Any) -> Any:
+def list_transactions(parts: Parts, ctx: Context, request: Any) -> Any:
     """List the transactional ids that pass every filter; others ask while they are held against a pattern."""
     cls = response_type(LIST, ctx.version)
-    if node.transactions.loading():
+    if parts.transactions.loading():
         return build(cls, error_code=Code.COORDINATOR_LOAD_IN_PROGRESS)
     text = getattr(request, "transactional_id_pattern", None)
     try:
@@ -410,8 +423,8 @@ def list_transactions(node: Node, ctx: Context, request: Any) -> Any:
         producer_ids=frozenset(request.producer_id_filters),
         longer_than_ms=getattr(request, "duration_filter", -1),
     )
-    shards = (host.shard for host in node.transactions.active())
-    found = list(listed(shards, wanted, node.now_ms()))
+    shards = (host.shard for host in parts.transactions.active())
+    found = list(listed(shards, wanted, parts.clock.now_ms()))
     if pattern is None:
         return paced(_listed(ctx, request, found), len(found) + len(request.state_filters))
     return _listed_by_pattern(ctx, request, pattern, found)

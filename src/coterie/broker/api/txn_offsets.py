@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
@@ -34,8 +34,12 @@ from coterie.storage.log.producers import ONGOING
 from coterie.wire.records.batches import MAGIC, TRANSACTIONAL_BIT, BatchHeader
 
 if TYPE_CHECKING:
-    from coterie.broker.node import Node
-    from coterie.broker.runtime.groups import ShardHost
+    from coterie.broker.config.settings import BrokerSettings
+    from coterie.broker.runtime.clock import Clock
+    from coterie.broker.runtime.groups import Coordinator, ShardHost
+    from coterie.broker.runtime.pieces import Scheduler
+    from coterie.broker.runtime.transactions import TransactionCoordinator
+    from coterie.broker.topics.registry import Topics
     from coterie.storage.log.producers import Verification
 
 JOINS_SINCE = 5
@@ -44,14 +48,25 @@ ABORTABLE_KNOWN_SINCE = 4  # KIP-890
 NO_SEQUENCE = -1
 
 
-def txn_offset_commit(node: Node, ctx: Context, request: Any) -> Any:
+class Parts(NamedTuple):
+    """The parts of the broker that these handlers use."""
+
+    settings: BrokerSettings
+    topics: Topics
+    clock: Clock
+    scheduler: Scheduler
+    coordinator: Coordinator
+    transactions: TransactionCoordinator
+
+
+def txn_offset_commit(parts: Parts, ctx: Context, request: Any) -> Any:
     """Keep the offsets of the partitions that exist until the transaction ends; refuse the others (TX-1)."""
-    return paced(_txn_offset_commit(node, ctx, request), named_in(request))
+    return paced(_txn_offset_commit(parts, ctx, request), named_in(request))
 
 
-def _txn_offset_commit(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
+def _txn_offset_commit(parts: Parts, ctx: Context, request: Any) -> Pieces[Any]:
     """Of very many offsets the last for each partition is kept; all are answered."""
-    named, refused = yield from sorted_out(node, request.topics)
+    named, refused = yield from sorted_out(parts.topics, request.topics)
     offsets, last = named, dict[tuple[str, int], commands.OffsetToCommit]()
     if len(named) > OFFSETS_AT_ONCE:
         last = yield from mapped(((one.topic, one.partition), one) for one in named)
@@ -74,9 +89,9 @@ def _txn_offset_commit(node: Node, ctx: Context, request: Any) -> Pieces[Any]:
         mark("nothing-left", ctx.api_key)
         respond(Code.NONE)  # TX-1: nothing is left to ask anybody about
         return WAITS
-    host = host_for(node, ctx, request.group_id, respond)
+    host = host_for(parts.coordinator, ctx, request.group_id, respond)
     if host is not None:
-        WaitingCommit(node, ctx, request, host, offsets, respond).ask()
+        WaitingCommit(parts, ctx, request, host, offsets, respond).ask()
     return WAITS
 
 
@@ -95,14 +110,14 @@ class WaitingCommit:
 
     def __init__(
         self,
-        node: Node,
+        parts: Parts,
         ctx: Context,
         request: Any,
         host: ShardHost,
         offsets: tuple[commands.OffsetToCommit, ...],
         respond: Callable[[Any], None],
     ) -> None:
-        self.node, self.ctx, self.request = node, ctx, request
+        self.parts, self.ctx, self.request = parts, ctx, request
         self.host, self.offsets, self.respond = host, offsets, respond
         self.joins = ctx.version >= JOINS_SINCE
 
@@ -127,7 +142,7 @@ class WaitingCommit:
                 self.commit(verification)
 
         mark("partition-joins-transaction" if self.joins else "transaction-verified", 28)
-        self.node.transactions.partitions(
+        self.parts.transactions.partitions(
             request.transactional_id,
             request.producer_id,
             request.producer_epoch,
@@ -138,7 +153,7 @@ class WaitingCommit:
 
     def _verification(self) -> Verification | None:
         """Return the append's verification (KIP-890), None if the transaction is open there already."""
-        now_ms, request = self.node.now_ms(), self.request
+        now_ms, request = self.parts.clock.now_ms(), self.request
         header = BatchHeader(
             base_offset=0,
             length=0,
@@ -157,7 +172,7 @@ class WaitingCommit:
         return self.host.log.verification(header, joins=self.joins, now_ms=now_ms)
 
     def _verifies(self) -> bool:
-        return self.node.settings.text_of("transaction.partition.verification.enable") != "false"
+        return self.parts.settings.text_of("transaction.partition.verification.enable") != "false"
 
     def commit(self, verified: Verification) -> None:
         """Have the group decide; about very many offsets in parts, between which others are heard.
@@ -169,7 +184,9 @@ class WaitingCommit:
         if len(self.offsets) <= OFFSETS_AT_ONCE:
             commit(self.offsets, self.respond)
         else:
-            self.node.work(in_parts(self.offsets, commit, lambda codes: self.respond(Codes(codes))))
+            self.parts.scheduler.work(
+                in_parts(self.offsets, commit, lambda codes: self.respond(Codes(codes)))
+            )
 
     def _commit_part(
         self,
@@ -184,7 +201,7 @@ class WaitingCommit:
         if unavailable:
             respond(unavailable)
             return
-        offsets, respond = still_there(self.node, self.ctx, named, respond)
+        offsets, respond = still_there(self.parts.topics, self.ctx, named, respond)
         if not offsets:
             respond(Code.NONE)
             return

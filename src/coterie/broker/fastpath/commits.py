@@ -42,8 +42,8 @@ from coterie.wire.records.batches import sized as with_size
 if TYPE_CHECKING:
     from uuid import UUID
 
+    from coterie.broker.fastpath import FastPathParts
     from coterie.broker.net.connection import Connection
-    from coterie.broker.node import Node
     from coterie.broker.topics.topic import Topic
     from coterie.coordinator.group.commands import CommitOffsets
 
@@ -103,8 +103,8 @@ class KnownCommit(Template):
 class CommitPath:
     """Carries out members' commits; what the last one on a connection said is remembered there."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(self, parts: FastPathParts) -> None:
+        self._parts = parts
 
     def take(self, connection: Connection, sized: bytes) -> Answerless | Read | None:
         """Commit what is asked, to be answered once it is appended; else the handler has to, and is given
@@ -119,7 +119,7 @@ class CommitPath:
             connection.commit = known
         host, command = known.host, known.command
         for topic in known.topics:
-            if self._node.topics.get(topic.name) is not topic:  # it has grown, or gone
+            if self._parts.topics.get(topic.name) is not topic:  # it has grown, or gone
                 connection.commit = None
                 return read
         if host.status != ShardHost.ACTIVE:
@@ -128,11 +128,11 @@ class CommitPath:
         member = committing_member(host.shard.groups.get(command.group_id), command)
         if member is None or not host.has_room(known.weight):
             return read
-        now_ms = self._node.now_ms()
-        if not self._node.purgatory.move(member.session_key, now_ms + member.session_timeout_ms):
+        now_ms = self._parts.clock.now_ms()
+        if not self._parts.purgatory.move(member.session_key, now_ms + member.session_timeout_ms):
             return read
         connection.answer_later()
-        fact = self._fact(known, sized, self._node.dated_ms(now_ms))
+        fact = self._fact(known, sized, self._parts.clock.dated_ms(now_ms))
         host.commit_gathered(fact, connection, sized, known.answer.to(sized))
         return WAITS
 
@@ -155,7 +155,7 @@ class CommitPath:
         if request.generation_id_or_member_epoch < 0 or getattr(request, "retention_time", None) is not None:
             return None
         places = self._places(request)
-        if not places or self._node.topics.get(OFFSETS_TOPIC) is None:
+        if not places or self._parts.topics.get(OFFSETS_TOPIC) is None:
             return None
         other = frame_with(sized, read, with_other_offsets(request))
         if other is None:
@@ -173,7 +173,7 @@ class CommitPath:
         )
         return KnownCommit(
             sized,
-            self._node.coordinator.host_of(group_id),
+            self._parts.load_coordinator().host_of(group_id),
             command=commit_command(request, call=0, version=header.api_version, offsets=()),
             topics=tuple({place.topic.name: place.topic for place in places}.values()),
             records=tuple(records),
@@ -182,10 +182,10 @@ class CommitPath:
 
     def _places(self, request: Any) -> list[Place] | None:
         """Return the partitions of a request, if all exist and nothing about them is refused."""
-        limit = self._node.settings.group_settings().offset_metadata_max_bytes
+        limit = self._parts.settings.group_settings().offset_metadata_max_bytes
         places = []
         for asked in request.topics:
-            topic, _ = topic_named(self._node, asked)
+            topic, _ = topic_named(self._parts.topics, asked)
             if topic is None or not asked.partitions:
                 return None
             for one in asked.partitions:

@@ -29,8 +29,8 @@ from coterie.wire.api.codec import encode_response
 from coterie.wire.varints import uvarint
 
 if TYPE_CHECKING:
+    from coterie.broker.fastpath import FastPathParts
     from coterie.broker.net.connection import Connection
-    from coterie.broker.node import Node
     from coterie.coordinator.group.commands import JoinAnswer, SyncAnswer
 
 HEADS_MAX = 1_000
@@ -67,8 +67,8 @@ class AwaitedAnswer:
 class MemberPath(SharedTerms[C]):
     """Has the core decide the requests of one API that are like others."""
 
-    def __init__(self, node: Node) -> None:
-        super().__init__(node)
+    def __init__(self, parts: FastPathParts) -> None:
+        super().__init__(parts)
         self._heads: dict[tuple[Any, ...], bytes] = {}
 
     def take(self, connection: Connection, sized: bytes) -> Answerless | Read | None:
@@ -102,7 +102,7 @@ class JoinPath(MemberPath[Join]):
 
     def _command(self, connection: Connection, read: Read) -> Join | None:
         header, request = read
-        if not is_flexible(read) or not session_timeout_fits(self._node, request):
+        if not is_flexible(read) or not session_timeout_fits(self._parts.settings, request):
             return None
         return join_command(
             request,

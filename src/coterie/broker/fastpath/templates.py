@@ -26,9 +26,9 @@ from coterie.wire.api.codec import encode_request, read_request_header
 from coterie.wire.api.piecemeal import decode_light
 
 if TYPE_CHECKING:
+    from coterie.broker.fastpath import FastPathParts
     from coterie.broker.net.connection import Connection
     from coterie.broker.net.context import Origin
-    from coterie.broker.node import Node
 
 SIZE_BYTES = 4
 API_AT, CORRELATION_AT, CLIENT_ID_AT = 4, 8, 14  # with the request's size in front
@@ -124,8 +124,8 @@ class SharedTerms(ABC, Generic[C]):
     terms_bytes: ClassVar[int]
     """How many stand between the group id and the member id."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(self, parts: FastPathParts) -> None:
+        self._parts = parts
         self._known: dict[tuple[Origin, bytes, bytes, bytes], Terms] = {}
 
     @abstractmethod
@@ -158,12 +158,12 @@ class SharedTerms(ABC, Generic[C]):
 
     def _learn(self, connection: Connection, sized: bytes) -> tuple[Terms, str, Read] | Read | None:
         read = read_light(sized)
-        if read is None or self._node.topics.get(OFFSETS_TOPIC) is None or not read.request.group_id:
+        if read is None or self._parts.topics.get(OFFSETS_TOPIC) is None or not read.request.group_id:
             return read
         command: Any = self._command(connection, read)
         if command is None:
             return read
-        host = self._node.coordinator.host_of(command.group_id)
+        host = self._parts.load_coordinator().host_of(command.group_id)
         if host.unavailable():
             return read
         return terms_of(host, read.header.api_version, command), intern(command.member_id), read

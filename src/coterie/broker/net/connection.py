@@ -470,7 +470,7 @@ class Connection:
         )
         self._in_flight = True
         self._awaiting = context
-        response = handler(self.node, context, request)
+        response = handler(context, request)
         if response is WAITS:
             return
         self._answer(context, response)

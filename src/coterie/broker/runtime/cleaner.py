@@ -14,8 +14,9 @@ from coterie.storage.log.flushing import run_flush
 from coterie.storage.log.retention import run_removal
 
 if TYPE_CHECKING:
-    from coterie.broker.node import Node
+    from coterie.broker.runtime.clock import Clock
     from coterie.storage.compaction import CompactionPlan, CompactionResult, Need
+    from coterie.storage.directory import Store
     from coterie.storage.disk import Disk
     from coterie.storage.log.partition import (
         PartitionLog,
@@ -49,8 +50,9 @@ def _remove(paths: list[str], trees: list[str], disk: Disk) -> None:
 class Cleaner:
     """Asks every log from time to time what is due. One compaction at a time, as one Kafka cleaner thread."""
 
-    def __init__(self, node: Node, aside: WorksBeside) -> None:
-        self._node = node
+    def __init__(self, store: Store, clock: Clock, aside: WorksBeside) -> None:
+        self._store = store
+        self._clock = clock
         self._aside = aside
         self._compacting = False
         # When a log that could not be compacted may be tried again: the others are not to wait for it.
@@ -64,12 +66,12 @@ class Cleaner:
         """Do what time asks for, and begin a compaction where one is due."""
         self._remove_doomed(now_ms)
         today_ms = self._today_ms(now_ms)
-        for one in tuple(self._node.store.logs.values()):
+        for one in tuple(self._store.logs.values()):
             one.tick(now_ms, today_ms)
             self._flush_closed(one)
             self._tell(one)
         try:
-            self._node.store.tick(now_ms)
+            self._store.tick(now_ms)
         except OSError as error:
             log.warning("the data directory cannot be written: %s", error.strerror)
         if not self._compacting:
@@ -79,11 +81,11 @@ class Cleaner:
         """Return the time from which the age of records is counted: nothing goes while either clock takes it
         for young, since the wall's may have been set wrong by years, now or when the broker started.
         """
-        return min(now_ms, self._node.wall_ms())
+        return min(now_ms, self._clock.wall_ms())
 
     def _remove_doomed(self, now_ms: int) -> None:
         """Have what is due removed aside: to remove large files takes so long that a client would feel it."""
-        store = self._node.store
+        store = self._store
         paths = [path for one in store.logs.values() for path in one.removal.take_due(now_ms)]
         trees = store.take_doomed(now_ms)
         if paths or trees:
@@ -107,16 +109,16 @@ class Cleaner:
             if flushed is not None and not one.closed:
                 one.flushing.finish(flushed)
 
-        self._aside(run_flush, (plan, self._node.store.disk), finish, computes=False)
+        self._aside(run_flush, (plan, self._store.disk), finish, computes=False)
 
     def _compact_next(self, now_ms: int) -> None:
         """Begin the compaction that is needed most: what waits longest beyond its lag, else the dirtiest."""
-        waiting = [(need, one) for one in self._node.store.logs.values() if (need := self._need(one, now_ms))]
+        waiting = [(need, one) for one in self._store.logs.values() if (need := self._need(one, now_ms))]
         for _, one in sorted(waiting, key=lambda entry: entry[0], reverse=True):
-            plan = one.compacting.plan(self._today_ms(now_ms), self._node.wall_ms())
+            plan = one.compacting.plan(self._today_ms(now_ms), self._clock.wall_ms())
             if plan is not None:
                 self._compacting = True
-                disk = self._node.store.disk
+                disk = self._store.disk
                 self._aside(run_compaction, (plan, disk), self._finish(one, plan), computes=True)
                 return
 
@@ -143,7 +145,7 @@ class Cleaner:
     def _finish(self, one: PartitionLog, plan: CompactionPlan) -> Callable[[Any], None]:
         def finish(result: CompactionResult | None) -> None:
             self._compacting = False
-            now_ms = self._node.now_ms()
+            now_ms = self._clock.now_ms()
             self._not_before_ms.pop(one, None)
             if one.closed:
                 self._discard(plan)
@@ -167,4 +169,4 @@ class Cleaner:
     def _discard(self, plan: CompactionPlan) -> None:
         """Remove what was written for a log that is gone: the next of its name may lie there by now."""
         with contextlib.suppress(OSError):
-            discard(plan, self._node.store.disk)
+            discard(plan, self._store.disk)

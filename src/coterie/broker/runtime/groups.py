@@ -17,7 +17,7 @@ from coterie.base.codes import Code
 from coterie.base.plain import counted
 from coterie.base.reasons import mark
 from coterie.base.topic_names import OFFSETS_TOPIC
-from coterie.broker.runtime.shards import HostedShard, PendingBatch, ShardsOfTopic, Tried
+from coterie.broker.runtime.shards import CoordinatorParts, HostedShard, PendingBatch, ShardsOfTopic, Tried
 from coterie.coordinator.group import commands, facts
 from coterie.coordinator.group.loading import Loader
 from coterie.coordinator.group.shard import Shard
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from coterie.broker.net.connection import Connection
-    from coterie.broker.node import Node
     from coterie.broker.runtime.pieces import Pieces
     from coterie.coordinator.group.commands import Command
     from coterie.coordinator.machine import TimerKey
@@ -78,8 +77,8 @@ class ShardHost(HostedShard[commands.Command, GroupBatch]):
     shard: Shard
 
     def __init__(self, coordinator: Coordinator, partition: int, *, status: str, epoch: int) -> None:
-        node = coordinator.node
-        core = Shard(settings=node.settings.group_settings(), new_id=lambda: str(node.new_uuid()))
+        settings = coordinator.parts.settings.group_settings()
+        core = Shard(settings=settings, new_id=lambda: str(coordinator.new_uuid()))
         super().__init__(coordinator, core, partition, status=status, epoch=epoch)
         self.coordinator = coordinator
         self._held: list[Callable[[], None]] = []
@@ -92,7 +91,7 @@ class ShardHost(HostedShard[commands.Command, GroupBatch]):
     # -- live
 
     def _try(self, command: Command, now_ms: int, *, failed: Code | None = None) -> Tried:
-        wall_ms = self.node.dated_ms(now_ms)
+        wall_ms = self.clock.dated_ms(now_ms)
         observer = Observer(self.shard, wall_ms)
         if failed is None:
             decision = self.shard.perform(command, now_ms, observer, wall_ms=wall_ms)
@@ -126,7 +125,7 @@ class ShardHost(HostedShard[commands.Command, GroupBatch]):
         if self.status == self.ACTIVE:
             self.execute(commands.Expire(key=key))
         elif self.status == self.LOADING:  # what it has loaded lives on when it answers
-            self.node.purgatory.arm(key, now_ms + AGAIN_MS, self._ring)
+            self.purgatory.arm(key, now_ms + AGAIN_MS, self._ring)
 
     def _append(self, writer: Writer | None = None) -> None:
         if writer is None:
@@ -159,7 +158,7 @@ class ShardHost(HostedShard[commands.Command, GroupBatch]):
 
     def _undo(self, code: Code) -> None:
         for connection, sized, _ in self.pending.commits:  # their handler says why
-            self.node.call_soon(partial(connection.answer_by_handler, sized))
+            self.scheduler.call_soon(partial(connection.answer_by_handler, sized))
         super()._undo(code)
 
     def fence(self) -> None:
@@ -193,7 +192,7 @@ class ShardHost(HostedShard[commands.Command, GroupBatch]):
         """
         self._append_gathered()
         if self.records.count:  # what a failed append has led to goes out next
-            self.node.call_soon(lambda: self._alone(act))
+            self.scheduler.call_soon(lambda: self._alone(act))
         else:
             act()
         self._let_go()
@@ -215,7 +214,7 @@ class ShardHost(HostedShard[commands.Command, GroupBatch]):
                 producer_id=command.producer_id,
                 producer_epoch=producer_epoch,
                 coordinator_epoch=coordinator_epoch,
-                timestamp=self.node.wall_ms(),
+                timestamp=self.clock.wall_ms(),
             )
             deliver(self._end(command, marker, transaction_version))
 
@@ -225,7 +224,7 @@ class ShardHost(HostedShard[commands.Command, GroupBatch]):
         if self.status != self.ACTIVE:
             return Code.NOT_LEADER_OR_FOLLOWER
         before, pending = self.shard.journal.mark(), self.shard.pending.keys_of(command.producer_id)
-        self.shard.perform(command, self.node.now_ms())
+        self.shard.perform(command, self.clock.now_ms())
         try:
             self._append_batch(marker, transaction_version=transaction_version)
         except AppendRefused as refused:
@@ -240,7 +239,7 @@ class ShardHost(HostedShard[commands.Command, GroupBatch]):
     # -- coming and going
 
     def _replay(self) -> Iterator[None]:
-        loader, wall_ms = Loader(self.shard), self.node.wall_ms()
+        loader, wall_ms = Loader(self.shard), self.clock.wall_ms()
         yield from self._read_log(lambda piece: loader.read(piece, wall_ms))
         yield from loader.settle(wall_ms)
         self._loaded_upto = self.log.end_offset
@@ -259,8 +258,8 @@ class ShardHost(HostedShard[commands.Command, GroupBatch]):
         for at in range(0, len(group_ids), GROUPS_STARTED_AT_ONCE):
             if self.status != self.LOADING:
                 return
-            now_ms = self.node.now_ms()
-            wall_ms = self.node.dated_ms(now_ms)
+            now_ms = self.clock.now_ms()
+            wall_ms = self.clock.dated_ms(now_ms)
             observer = Observer(self.shard, wall_ms)
             some = group_ids[at : at + GROUPS_STARTED_AT_ONCE]
             decision = self.shard.loaded(now_ms, some, observer, wall_ms=wall_ms)
@@ -344,7 +343,7 @@ class ShardHost(HostedShard[commands.Command, GroupBatch]):
     def _forget_outdated(self) -> Generator[None, None, None]:
         """Drop what was loaded of earlier topics, as far as the disk allows."""
         while self.status == self.LOADING:
-            pending = self.node.topics.outdated_in(self.partition)
+            pending = self.parts.topics.outdated_in(self.partition)
             names = frozenset((*self._outdated, *pending.values()))
             if not names:
                 return
@@ -371,13 +370,13 @@ class ShardHost(HostedShard[commands.Command, GroupBatch]):
         if left:
             raise StorageFailed("the log has refused to")
         if pending:
-            self.node.topics.dropped_in(self.partition, pending)
+            self.parts.topics.dropped_in(self.partition, pending)
 
     def begin(self) -> None:
         """Answer from now on; not before nobody can be told what was committed for an earlier topic."""
-        if self._outdated or self.node.topics.outdated_in(self.partition):
-            again_ms = self.node.now_ms() + AGAIN_MS
-            self.node.purgatory.arm(("begin", self._watched), again_ms, self._begin_later)
+        if self._outdated or self.parts.topics.outdated_in(self.partition):
+            again_ms = self.clock.now_ms() + AGAIN_MS
+            self.purgatory.arm(("begin", self._watched), again_ms, self._begin_later)
         else:
             super().begin()
 
@@ -387,7 +386,7 @@ class ShardHost(HostedShard[commands.Command, GroupBatch]):
             if self.status == self.LOADING:
                 self.begin()
 
-        self.node.work(pieces())
+        self.scheduler.work(pieces())
 
     def make_ends_certain(self, names: Set[str]) -> None:
         """Have no crash bring back what was committed for topics and has ended, or was refused: a loss of
@@ -415,9 +414,19 @@ class Coordinator(ShardsOfTopic[ShardHost]):
 
     topic = OFFSETS_TOPIC
 
-    def __init__(self, node: Node) -> None:
-        super().__init__(node, partition_count=node.settings.offsets_topic_num_partitions)
-        self.stories = GroupStories(node)
+    def __init__(
+        self,
+        parts: CoordinatorParts,
+        *,
+        stories: GroupStories,
+        new_uuid: Callable[[], UUID],
+        loaded: Callable[[], None],
+    ) -> None:
+        """`loaded` is called once the groups have been loaded."""
+        super().__init__(parts, partition_count=parts.settings.offsets_topic_num_partitions)
+        self.stories = stories
+        self.new_uuid = new_uuid
+        self._loaded = loaded
         self._cleaning = False
         self._load_what_is_led()
         self._clean_later()
@@ -427,7 +436,7 @@ class Coordinator(ShardsOfTopic[ShardHost]):
 
     def _all_loaded(self) -> None:
         super()._all_loaded()
-        self.node.groups_loaded()
+        self._loaded()
 
     def end_transaction(
         self,
@@ -496,13 +505,13 @@ class Coordinator(ShardsOfTopic[ShardHost]):
         return [partition for partition, host in self.hosts.items() if host.status != ShardHost.ACTIVE]
 
     def _clean_later(self) -> None:
-        interval = self.node.settings.offsets_retention_check_interval_ms
-        self.node.purgatory.arm("clean offsets", self.node.now_ms() + interval, self._clean)
+        interval = self.parts.settings.offsets_retention_check_interval_ms
+        self.parts.purgatory.arm("clean offsets", self.parts.clock.now_ms() + interval, self._clean)
 
     def _clean(self, _: object, now_ms: int) -> None:
         if not self._cleaning:
             self._cleaning = True
-            self.node.work(self._clean_all())
+            self.parts.scheduler.work(self._clean_all())
         self._clean_later()
 
     def _clean_all(self) -> Pieces[None]:

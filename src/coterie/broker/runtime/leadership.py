@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
-
-if TYPE_CHECKING:
-    from coterie.broker.node import Node
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
 
 
 class Leader(NamedTuple):
@@ -31,8 +29,10 @@ class Leadership(Protocol):
 class Alone:
     """The leadership of a cluster of one."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(self, node_id: int, address: Callable[[], tuple[str, int]]) -> None:
+        """`address` returns the host and port that clients are sent to."""
+        self._node_id = node_id
+        self._address = address
 
     def leads(self, topic: str, partition: int) -> bool:
         """Return True: there is nobody else."""
@@ -40,4 +40,4 @@ class Alone:
 
     def leader_of(self, topic: str, partition: int) -> Leader:
         """Return this node."""
-        return Leader(self._node.settings.node_id, *self._node.advertised)
+        return Leader(self._node_id, *self._address())

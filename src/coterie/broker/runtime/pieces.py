@@ -33,6 +33,21 @@ class Aside(NamedTuple):
 Pieces = Generator[Any, Any, T]
 
 
+class Scheduler:
+    """When that runs which is not to run now."""
+
+    __slots__ = ("call_soon", "work")
+
+    def __init__(
+        self, call_soon: Callable[[Callable[[], None]], object], work: Callable[[Pieces[None]], None]
+    ) -> None:
+        """`call_soon` runs a function after the requests that are being answered now, `work` does what takes
+        long in pieces, between which requests are answered.
+        """
+        self.call_soon = call_soon
+        self.work = work
+
+
 def at_once(pieces: Pieces[T]) -> T:
     """Return the result of work in pieces, with no other request answered between."""
     result = None

@@ -29,9 +29,14 @@ from coterie.storage.log.contract import AppendRefused, StorageFailed
 from coterie.wire.records.batches import GrowingBatch, weight_of
 
 if TYPE_CHECKING:
-    from coterie.broker.node import Node
-    from coterie.broker.runtime.pieces import Pieces
-    from coterie.broker.runtime.purgatory import Ring
+    from coterie.broker.config.settings import BrokerSettings
+    from coterie.broker.runtime.clock import Clock
+    from coterie.broker.runtime.leadership import Leadership
+    from coterie.broker.runtime.pieces import Pieces, Scheduler
+    from coterie.broker.runtime.purgatory import Purgatory, Ring
+    from coterie.broker.runtime.replica_manager import ReplicaManager
+    from coterie.broker.topics.manager import TopicManager
+    from coterie.broker.topics.registry import Topics
     from coterie.coordinator.machine import Core, Decision, Reply
     from coterie.storage.log.partition import (
         PartitionLog,
@@ -47,6 +52,19 @@ Deliver = Callable[[Any], None]
 
 
 C = TypeVar("C")
+
+
+class CoordinatorParts(NamedTuple):
+    """The parts of the broker that both coordinators use."""
+
+    settings: BrokerSettings
+    clock: Clock
+    scheduler: Scheduler
+    purgatory: Purgatory
+    leadership: Leadership
+    topics: Topics
+    topic_manager: TopicManager
+    replica_manager: ReplicaManager
 
 
 class Tried(NamedTuple):
@@ -84,7 +102,11 @@ class HostedShard(ABC, Generic[C, P]):
     def __init__(
         self, owner: ShardsOfTopic[Any], core: Core[Any, Any], partition: int, *, status: str, epoch: int
     ) -> None:
-        self.node = owner.node
+        self.parts = owner.parts
+        self.clock = owner.parts.clock
+        self.purgatory = owner.parts.purgatory
+        self.scheduler = owner.parts.scheduler
+        self.replica_manager = owner.parts.replica_manager
         self.topic = owner.topic
         self.partition = partition
         self.epoch = epoch  # in which this node leads the partition; markers carry it
@@ -107,7 +129,7 @@ class HostedShard(ABC, Generic[C, P]):
     @property
     def log(self) -> PartitionLog:
         """The log behind this shard."""
-        return self.node.store.logs[self._watched]
+        return self.replica_manager.logs[self._watched]
 
     # -- live
 
@@ -137,7 +159,7 @@ class HostedShard(ABC, Generic[C, P]):
     def _gather(self, command: C) -> Decision | None:
         """Decide and apply, and gather the records; let nobody go. Return the decision as `execute` does."""
         try:
-            return self._perform(command, self.node.now_ms())
+            return self._perform(command, self.clock.now_ms())
         except Exception:  # our own mistake: this shard is no longer to be trusted, the others are
             log.exception("%s is taken out of service\n%s", self, self._recount(command))
             self.fence()
@@ -171,7 +193,7 @@ class HostedShard(ABC, Generic[C, P]):
         self._set_timers(decision)
 
     def _set_timers(self, decision: Decision) -> None:
-        purgatory = self.node.purgatory
+        purgatory = self.purgatory
         for key, at_ms in decision.timers:
             if at_ms is None:
                 purgatory.clear(key)  # no other shard has such a key: it names the group
@@ -213,7 +235,7 @@ class HostedShard(ABC, Generic[C, P]):
     def _flush_soon(self) -> None:
         if not self._scheduled:
             self._scheduled = True
-            self.node.call_soon(self.flush)
+            self.scheduler.call_soon(self.flush)
 
     def flush(self) -> None:
         """Append what has been gathered and let the replies go, or undo it and answer with the failure."""
@@ -237,10 +259,10 @@ class HostedShard(ABC, Generic[C, P]):
         self._append_batch(self.records.build())
 
     def _append_batch(self, batch: bytes, **terms: Any) -> None:
-        self.node.append(
+        self.replica_manager.append(
             *self._watched,
             batch,
-            now_ms=self.node.now_ms(),
+            now_ms=self.clock.now_ms(),
             leader_epoch=self.epoch,
             origin="coordinator",
             wakes=False,
@@ -276,7 +298,7 @@ class HostedShard(ABC, Generic[C, P]):
     def _hand_out_next(self) -> None:
         batch = self._due.popleft()
         if batch.appended:
-            self.node.purgatory.changed(self._watched)
+            self.purgatory.changed(self._watched)
         self._hand_out(batch)
 
     def _deliver(self, replies: Iterable[Reply]) -> None:
@@ -296,7 +318,7 @@ class HostedShard(ABC, Generic[C, P]):
         """Undo the batch, newest fact first, and do what the core says of each of its commands."""
         log.error("%s: append failed with %s", self, code.name)
         self.shard.undo_to(self._mark)
-        now_ms = self.node.now_ms()
+        now_ms = self.clock.now_ms()
         for command in self._take_pending().commands:
             self._carry_out(self._try(command, now_ms, failed=code), command)
         if self.records.count:
@@ -318,7 +340,7 @@ class HostedShard(ABC, Generic[C, P]):
 
     def load(self) -> Iterator[None]:
         """Replay the log a piece at a time (LO-1); whoever asks meanwhile is told to come back (LO-9)."""
-        began_ms = self.node.now_ms()
+        began_ms = self.clock.now_ms()
         try:
             yield from self._replay()
         except (Corrupt, StorageFailed):
@@ -333,7 +355,7 @@ class HostedShard(ABC, Generic[C, P]):
             self._holdings(),
             self.log.start_offset,
             self.log.end_offset,
-            self.node.now_ms() - began_ms,
+            self.clock.now_ms() - began_ms,
         )
         self.begin()
 
@@ -384,9 +406,9 @@ class ShardsOfTopic(ABC, Generic[H]):
 
     topic: ClassVar[str]
 
-    def __init__(self, node: Node, *, partition_count: int) -> None:
+    def __init__(self, parts: CoordinatorParts, *, partition_count: int) -> None:
         """`partition_count` is that of a topic which is still to be made."""
-        self.node = node
+        self.parts = parts
         self.partition_count = partition_count
         self.hosts: dict[int, H] = {}
         self.numbers = count(1)  # of the calls that a core answers
@@ -398,14 +420,14 @@ class ShardsOfTopic(ABC, Generic[H]):
         """Return a shard for a partition."""
 
     def _log(self, partition: int) -> PartitionLog:
-        return self.node.store.logs[TopicPartition(self.topic, partition)]
+        return self.parts.replica_manager.logs[TopicPartition(self.topic, partition)]
 
     def _is_written(self, partition: int) -> bool:
         log_ = self._log(partition)
         return log_.end_offset > log_.start_offset
 
     def _leads(self, partition: int) -> bool:
-        return self.node.leadership.leads(self.topic, partition)
+        return self.parts.leadership.leads(self.topic, partition)
 
     # -- leadership
 
@@ -428,7 +450,7 @@ class ShardsOfTopic(ABC, Generic[H]):
 
     def _load_what_is_led(self) -> None:
         """Load what the topic holds, if there is one, in slices between which requests are answered."""
-        topic = self.node.topics.get(self.topic)
+        topic = self.parts.topics.get(self.topic)
         if topic is None:
             return
         self.partition_count = topic.partitions
@@ -441,7 +463,7 @@ class ShardsOfTopic(ABC, Generic[H]):
         self._to_load.append(host)
         if not self._loading:
             self._loading = True
-            self.node.call_soon(partial(self.node.work, self._load_all()))
+            self.parts.scheduler.call_soon(partial(self.parts.scheduler.work, self._load_all()))
         return host
 
     def _load_all(self) -> Pieces[None]:
@@ -464,7 +486,7 @@ class ShardsOfTopic(ABC, Generic[H]):
 
     def host_of(self, name: str) -> H:
         """Return the shard that a group id or a transactional id hashes to (P-6)."""
-        self.node.ensure_internal(self.topic)
+        self.parts.topic_manager.ensure_internal(self.topic)
         return self.host_at(coordinator_partition(name, partition_count=self.partition_count))
 
     def host_at(self, partition: int) -> H:

@@ -36,9 +36,13 @@ from coterie.storage.log.contract import AppendRefused
 from coterie.wire.records.batches import GrowingBatch, build_marker, records_of, scan, weight_of
 
 if TYPE_CHECKING:
-    from coterie.broker.node import Node
-    from coterie.broker.runtime.shards import Deliver
+    from coterie.broker.net.peers import Peers
+    from coterie.broker.runtime.clock import Clock
+    from coterie.broker.runtime.groups import Coordinator
+    from coterie.broker.runtime.replica_manager import ReplicaManager
+    from coterie.broker.runtime.shards import CoordinatorParts, Deliver
     from coterie.coordinator.machine import Decision, Markers, TimerKey
+    from coterie.storage.directory import Store
 
 log = logging.getLogger("coterie.broker")
 
@@ -96,7 +100,7 @@ class TransactionHost(HostedShard[Command, TransactionBatch]):
 
     def _look_at_clocks(self, now_ms: int) -> int:
         """Tell the core how far the wall's clock is ahead, and return it."""
-        self.shard.wall_ahead_ms = self.node.dated_ms(now_ms) - now_ms
+        self.shard.wall_ahead_ms = self.clock.dated_ms(now_ms) - now_ms
         return self.shard.wall_ahead_ms
 
     def _carry_out(self, tried: Tried, command: Command) -> None:
@@ -106,7 +110,7 @@ class TransactionHost(HostedShard[Command, TransactionBatch]):
     def _set_timers(self, decision: Decision) -> None:
         for key, at_ms in decision.timers:
             assert at_ms is not None, "nothing takes one off"
-            self.node.purgatory.arm(self.timer(key), at_ms, self._ring)
+            self.purgatory.arm(self.timer(key), at_ms, self._ring)
 
     def timer(self, key: Hashable) -> Hashable:
         """Return the name that a deadline of this shard has in the purgatory."""
@@ -119,7 +123,7 @@ class TransactionHost(HostedShard[Command, TransactionBatch]):
         decision = self.execute(Expire(key=due))
         if decision is not None and decision.overdue and due not in self._seeing_to:
             self._seeing_to.add(due)
-            self.node.work(self._see_to(due, decision.overdue))
+            self.scheduler.work(self._see_to(due, decision.overdue))
 
     def _see_to(self, key: TimerKey, transactional_ids: tuple[str, ...]) -> Pieces[None]:
         """See to what a look has found, one after the other. The next look passes over what is left."""
@@ -137,7 +141,7 @@ class TransactionHost(HostedShard[Command, TransactionBatch]):
                 self._tell_ended(command)
         if batch.markers:
             count = sum(1 + len(each.partitions) for each in batch.markers)
-            work = at_once if count <= ITEMS_AT_ONCE else self.node.work
+            work = at_once if count <= ITEMS_AT_ONCE else self.scheduler.work
             work(self._end_all(batch.markers))
 
     def _end_all(self, markers: Collection[Markers]) -> Pieces[None]:
@@ -148,7 +152,7 @@ class TransactionHost(HostedShard[Command, TransactionBatch]):
     def _tell_ended(self, command: MarkersWritten | Expire) -> None:
         """Try again what waits for the end of a transaction."""
         ended = command.key[-1] if isinstance(command, Expire) else command.transactional_id
-        self.node.purgatory.changed(end_of(ended))
+        self.purgatory.changed(end_of(ended))
 
     def is_ending(self, transactional_id: str) -> bool:
         """Return whether markers of a transaction, or of one before it, are still to be written."""
@@ -161,16 +165,16 @@ class TransactionHost(HostedShard[Command, TransactionBatch]):
         left.remove(stray)
         if not left:
             del self._strays[stray.transactional_id]
-            self.node.purgatory.changed(end_of(stray.transactional_id))
+            self.purgatory.changed(end_of(stray.transactional_id))
 
     # -- coming and going
 
     def _replay(self) -> Iterator[None]:
-        self._look_at_clocks(self.node.now_ms())
+        self._look_at_clocks(self.clock.now_ms())
         return self._read_log(self._read)
 
     def _read(self, piece: bytes) -> Generator[None, None, int]:
-        now_ms = self.node.now_ms()
+        now_ms = self.clock.now_ms()
         for at, header in scan(piece):
             if not header.control:
                 self.shard.load(((r.key or b"", r.value) for r in records_of(piece, at)), now_ms)
@@ -180,7 +184,7 @@ class TransactionHost(HostedShard[Command, TransactionBatch]):
 
     def _revive(self) -> Iterator[None]:
         """Put what the logs know of producers in the place of what a loss of power took here."""
-        if self.shard.transactions and not self.node.store.was_closed:
+        if self.shard.transactions and not self.transactions.store.was_closed:
             yield from self._recall()
         while self._unwritten and self.status == self.LOADING and self._write_recalled():
             yield
@@ -211,7 +215,7 @@ class TransactionHost(HostedShard[Command, TransactionBatch]):
         newest: dict[int, int] = {}
         opened: dict[int, dict[TopicPartition, int]] = {}
         looked_at = 0
-        for name, there in tuple(self.node.store.logs.items()):
+        for name, there in tuple(self.replica_manager.logs.items()):
             producers = there.producers.producers
             found = ids & producers.keys()
             for producer_id in found:
@@ -229,7 +233,7 @@ class TransactionHost(HostedShard[Command, TransactionBatch]):
         """Append a batch of what was recalled, for a start that no longer asks the logs; return whether it is
         there.
         """
-        now_ms = self.node.now_ms()
+        now_ms = self.clock.now_ms()
         wall_ms = now_ms + self._look_at_clocks(now_ms)
         batch, held = GrowingBatch(), []
         for transactional_id in self._unwritten:
@@ -250,7 +254,7 @@ class TransactionHost(HostedShard[Command, TransactionBatch]):
     def _write_recalled_later(self) -> None:
         if self._unwritten:
             timer = self.timer(("recalled",))
-            self.node.purgatory.arm(timer, self.node.now_ms() + RETRY_MS, self._write_recalled_again)
+            self.purgatory.arm(timer, self.clock.now_ms() + RETRY_MS, self._write_recalled_again)
 
     def _write_recalled_again(self, _: object, now_ms: int) -> None:
         if self.status == self.ACTIVE:
@@ -269,7 +273,7 @@ class TransactionHost(HostedShard[Command, TransactionBatch]):
     def begin(self) -> None:
         """Answer from now on, and end what was about to end when the log was written."""
         self.transactions.seen(max(txn.producer_id, txn.next_id) for txn in self.shard.transactions.values())
-        decision = self.shard.loaded(self.node.now_ms())
+        decision = self.shard.loaded(self.clock.now_ms())
         self._set_timers(decision)
         self.pending.markers += decision.markers
         self._write_recalled_later()
@@ -310,7 +314,7 @@ class Ending:
         if self.host.status != self.host.ACTIVE:
             return
         producer_id, epoch = self.markers.producer
-        self.host.node.write_marker(
+        self.host.transactions.marker_writer.write(
             watched,
             producer_id=producer_id,
             producer_epoch=epoch,
@@ -328,9 +332,9 @@ class Ending:
         elif code in OVERTAKEN:
             log.error("%s: no marker into %s: %s", self.markers.transactional_id, watched, code.name)
         else:
-            node = self.host.node
             timer = self.host.timer(("marker", self.markers.transactional_id, watched))
-            node.purgatory.arm(timer, node.now_ms() + RETRY_MS, lambda *_: self._write_one(watched))
+            at_ms = self.host.clock.now_ms() + RETRY_MS
+            self.host.purgatory.arm(timer, at_ms, lambda *_: self._write_one(watched))
 
     def _ended(self) -> None:
         if self.host.status == self.host.ACTIVE:
@@ -359,8 +363,7 @@ class StrayAbort:
 
     def write(self) -> None:
         """Write the marker, now or later."""
-        node = self.host.node
-        there = node.log_of(*self.watched)
+        there = self.host.replica_manager.log_of(*self.watched)
         known = None if there is None else there.producers.producers.get(self.producer_id)
         if known is None or known.open_since < 0 or known.epoch != self.epoch:
             self.host.stray_ended(self)
@@ -368,7 +371,7 @@ class StrayAbort:
         if not self._logged:  # once: a full disk refuses again and again
             self._logged = True
             log.warning(STRAY, self.watched, self.producer_id, self.epoch)
-        node.write_marker(
+        self.host.transactions.marker_writer.write(
             self.watched,
             producer_id=self.producer_id,
             producer_epoch=min(self.epoch + 1, EPOCH_MAX),
@@ -382,50 +385,66 @@ class StrayAbort:
         if code in AS_GOOD_AS_WRITTEN or code in OVERTAKEN:
             self.host.stray_ended(self)
         else:
-            node = self.host.node
             timer = (TRANSACTIONS_TOPIC, "stray", self.watched, self.producer_id)
-            node.purgatory.arm(timer, node.now_ms() + RETRY_MS, lambda *_: self.write())
+            at_ms = self.host.clock.now_ms() + RETRY_MS
+            self.host.purgatory.arm(timer, at_ms, lambda *_: self.write())
 
 
-def write_marker(
-    node: Node,
-    watched: TopicPartition,
-    *,
-    producer_id: int,
-    producer_epoch: int,
-    coordinator_epoch: int,
-    commit: bool,
-    transaction_version: int,
-    deliver: Callable[[Code], None],
-) -> None:
-    """End a producer's transaction in one partition; offsets of groups are ended by their coordinator."""
-    who = {
-        "producer_id": producer_id,
-        "producer_epoch": producer_epoch,
-        "coordinator_epoch": coordinator_epoch,
-    }
-    if node.log_of(*watched) is None:
-        deliver(Code.UNKNOWN_TOPIC_OR_PARTITION)
-        return
-    if watched.topic == OFFSETS_TOPIC:
-        node.coordinator.end_transaction(
-            watched.partition,
-            **who,
-            commit=commit,
-            transaction_version=transaction_version,
-            deliver=deliver,
-        )
-        return
-    now_ms = node.now_ms()
-    marker = build_marker(**who, commit=commit, timestamp=node.wall_ms())
-    try:
-        node.append(
-            *watched, marker, now_ms=now_ms, origin="coordinator", transaction_version=transaction_version
-        )
-    except AppendRefused as refused:
-        deliver(refused.code)
-        return
-    deliver(Code.NONE)
+class MarkerWriter:
+    """Writes the markers that end transactions, in any partition, for any coordinator."""
+
+    def __init__(
+        self, replica_manager: ReplicaManager, clock: Clock, load_coordinator: Callable[[], Coordinator]
+    ) -> None:
+        self._replica_manager = replica_manager
+        self._clock = clock
+        self._load_coordinator = load_coordinator
+
+    def write(
+        self,
+        watched: TopicPartition,
+        *,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+        commit: bool,
+        deliver: Callable[[Code], None],
+        transaction_version: int = 0,
+    ) -> None:
+        """End a producer's transaction in one partition; `deliver` is called once, at once or later.
+
+        Offsets of groups are ended by their coordinator.
+        """
+        who = {
+            "producer_id": producer_id,
+            "producer_epoch": producer_epoch,
+            "coordinator_epoch": coordinator_epoch,
+        }
+        if self._replica_manager.log_of(*watched) is None:
+            deliver(Code.UNKNOWN_TOPIC_OR_PARTITION)
+            return
+        if watched.topic == OFFSETS_TOPIC:
+            self._load_coordinator().end_transaction(
+                watched.partition,
+                **who,
+                commit=commit,
+                transaction_version=transaction_version,
+                deliver=deliver,
+            )
+            return
+        marker = build_marker(**who, commit=commit, timestamp=self._clock.wall_ms())
+        try:
+            self._replica_manager.append(
+                *watched,
+                marker,
+                now_ms=self._clock.now_ms(),
+                origin="coordinator",
+                transaction_version=transaction_version,
+            )
+        except AppendRefused as refused:
+            deliver(refused.code)
+            return
+        deliver(Code.NONE)
 
 
 class Joining:
@@ -450,9 +469,9 @@ class Joining:
         if answer.code is not Code.CONCURRENT_TRANSACTIONS:
             self.deliver(answer.code)
             return
-        node = self.transactions.node
-        until_ms = node.now_ms() + node.settings.add_partitions_to_txn_retry_backoff_max_ms
-        node.purgatory.park(self, keys=[end_of(self.transactional_id)], deadline_ms=until_ms)
+        parts = self.transactions.parts
+        until_ms = parts.clock.now_ms() + parts.settings.add_partitions_to_txn_retry_backoff_max_ms
+        parts.purgatory.park(self, keys=[end_of(self.transactional_id)], deadline_ms=until_ms)
 
     def ready(self, changed: Any = None) -> bool:
         return not self.transactions.host_of(self.transactional_id).is_ending(self.transactional_id)
@@ -469,9 +488,14 @@ class TransactionCoordinator(ShardsOfTopic[TransactionHost]):
 
     topic = TRANSACTIONS_TOPIC
 
-    def __init__(self, node: Node) -> None:
-        super().__init__(node, partition_count=node.settings.transaction_state_log_num_partitions)
-        self.settings = node.settings.transaction_settings()
+    def __init__(
+        self, parts: CoordinatorParts, *, store: Store, peers: Peers, marker_writer: MarkerWriter
+    ) -> None:
+        super().__init__(parts, partition_count=parts.settings.transaction_state_log_num_partitions)
+        self.settings = parts.settings.transaction_settings()
+        self.store = store
+        self.marker_writer = marker_writer
+        self._peers = peers
         self._load_what_is_led()
 
     def _new_host(self, partition: int, *, status: str, epoch: int) -> TransactionHost:
@@ -489,16 +513,16 @@ class TransactionCoordinator(ShardsOfTopic[TransactionHost]):
 
     def seen(self, producer_ids: Iterable[int]) -> None:
         """Never give these out: another broker may have, whose files this one goes on with."""
-        self.node.topics.producer_id_seen(max(producer_ids, default=-1))
+        self.parts.topics.producer_id_seen(max(producer_ids, default=-1))
 
     def new_producer_id(self) -> int:
         """Return a producer id that was never given out. Raises `NoProducerId`."""
         if self.loading():
             raise NoProducerId
         try:
-            return self.node.topics.next_producer_id()
+            return self.parts.topics.next_producer_id()
         except OSError as error:
-            self.node.peers.seldom.warn("no producer ids can be reserved: %s", error)
+            self._peers.seldom.warn("no producer ids can be reserved: %s", error)
             raise NoProducerId from error
 
     def ask(self, command: Any, deliver: Deliver) -> None:

@@ -1,0 +1,74 @@
+"""The partitions that this broker has: their logs, and appending to them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from coterie.base.ids import TopicPartition
+
+if TYPE_CHECKING:
+    from coterie.broker.runtime.clock import Clock
+    from coterie.broker.runtime.purgatory import Purgatory
+    from coterie.storage.log.contract import Appended
+    from coterie.storage.log.partition import PartitionLog
+    from coterie.storage.log.producers import Verification
+    from coterie.storage.log.validate import Prepared
+
+
+class ReplicaManager:
+    """The logs by TopicPartition, as Kafka's class of this name has them.
+
+    Who makes and deletes them is the TopicManager.
+    """
+
+    def __init__(
+        self, logs: Mapping[TopicPartition, PartitionLog], purgatory: Purgatory, clock: Clock
+    ) -> None:
+        self.logs = logs
+        self._purgatory = purgatory
+        self._clock = clock
+
+    def log_of(self, topic: str, partition: int) -> PartitionLog | None:
+        """Return the log of a partition that exists."""
+        return self.logs.get(TopicPartition(topic, partition))
+
+    def leader_epoch(self, topic: str, partition: int) -> int:
+        """Return the epoch in which a partition is led; 0 of one whose log could not be made."""
+        log = self.log_of(topic, partition)
+        return 0 if log is None else log.latest_epoch
+
+    def append(
+        self,
+        topic: str,
+        partition: int,
+        records: bytes | Prepared,
+        *,
+        now_ms: int,
+        leader_epoch: int = 0,
+        origin: str = "client",
+        verified: Verification | None = None,
+        transaction_version: int = 0,
+        promptly: bool = False,
+        wakes: bool = True,
+    ) -> Appended:
+        """Append to a partition that exists and wake who waits for it, if this `wakes` at once: who is woken
+        may have the next request answered within. Raises `AppendRefused`.
+
+        `verified` comes with what a client writes in a transaction, `transaction_version` with its marker;
+        `promptly` as with the log, which may raise `TakesLong`.
+        """
+        watched = TopicPartition(topic, partition)
+        appended = self.logs[watched].append(
+            records,
+            now_ms=now_ms,
+            wall_ms=self._clock.wall_ms(),
+            leader_epoch=leader_epoch,
+            origin=origin,
+            verified=verified,
+            transaction_version=transaction_version,
+            promptly=promptly,
+        )
+        if wakes:
+            self._purgatory.changed(watched)
+        return appended
