@@ -179,7 +179,7 @@ class Life:
         **terms: Any,
     ) -> None:
         header = RequestHeader(api, version, 1, "life", 0)
-        handler = self.node.handler_of(header)
+        handler = self.node.handlers[header[:2]]
         assert handler is not None
         self.operations.append(operation)
 

@@ -40,7 +40,7 @@ GROUP_APIS = (10, 11, 14, 12, 9, 8, 13)
 
 # Of who asks in which version, and of the request. It returns the response, WAITS or SILENT, or pieces of
 # work that end in one of these.
-Handler: TypeAlias = "Callable[[Context, Any], Any]"
+Handler: TypeAlias = Callable[["Context", Any], Any]
 
 P = TypeVar("P", bound=NamedTuple)
 
@@ -49,8 +49,42 @@ def nothing() -> None:
     """Do nothing."""
 
 
+class Handlers(dict[tuple[int, int], Handler | None]):
+    """The handlers of a node by API key and version. Each is made with the first request that it answers, and
+    its module is imported then: start-up stays short.
+    """
+
+    def __init__(self, node: Node) -> None:
+        super().__init__()
+        self._node = node
+
+    def __missing__(self, asked: tuple[int, int]) -> Handler | None:
+        """Return the handler of a request; None for a version of ApiVersions that we do not know.
+
+        Raises `Hangup` for every other API or version that is not served, as Apache Kafka closes the
+        connection.
+        """
+        key, version = asked
+        if key not in FAMILIES:
+            mark("api-not-served", key)
+            raise Hangup(f"asked for API {key}, which is not served")
+        api = APIS[key]
+        if not api.served_from <= version <= api.most:
+            if key == API_VERSIONS:
+                return None
+            mark("version-not-served", key)
+            raise Hangup(f"asked for {api.title} v{version}; {api.least} to {api.most} are served")
+        module = importlib.import_module(f"coterie.broker.api.{FAMILIES[key]}")
+        handler: Handler = module.HANDLERS[key]
+        wanted = getattr(module, "Parts", None)
+        if wanted is not None:
+            handler = partial(handler, self._node.parts(wanted))
+        self[asked] = handler
+        return handler
+
+
 class Node:
-    """A broker's parts and its one way in: `handler_of` says who answers a request.
+    """A broker's parts and its one way in: `handlers` says who answers a request.
 
     Time, chance and the order of work are handed in: the socket shell hands in the event loop's, a test
     whatever it drives time with, the simulator all of them from one seed. Below are the parts. Each is given
@@ -66,7 +100,7 @@ class Node:
     store: Store
     """The logs, by TopicPartition, and the directory that they lie in."""
     replica_manager: ReplicaManager
-    """Finds the logs of partitions, and appends to them."""
+    """Finds the logs of partitions, dates records and appends them."""
     purgatory: Purgatory
     """The operations that wait, such as fetches, and the timers."""
     leadership: Leadership
@@ -80,7 +114,7 @@ class Node:
     advertised: tuple[str, int]
     """The host and port that clients are sent to."""
     clock: Clock
-    """The time, and the time by which records are dated."""
+    """The time."""
     scheduler: Scheduler
     """Runs what is to run after the requests that are being answered now, or between others."""
     new_uuid: Callable[[], UUID]
@@ -132,7 +166,7 @@ class Node:
         )
         self.cleaner = Cleaner(store, self.clock, aside)
         self.fast_path = FastPath(self.parts(FastPathParts))
-        self._handlers: dict[int, Handler] = {}
+        self.handlers = Handlers(self)
 
     def parts(self, wanted: type[P]) -> P:
         """Return a NamedTuple of parts, each of which is this node's of that name."""
@@ -181,34 +215,6 @@ class Node:
         return MarkerWriter(self.replica_manager, self.clock, self.load_coordinator)
 
     # -- requests
-
-    def handler_of(self, header: RequestHeader) -> Handler | None:
-        """Return the handler of a request; None for a version of ApiVersions that we do not know.
-
-        Raises `Hangup` for every other API or version that is not served, as Apache Kafka closes the
-        connection.
-        """
-        key = header.api_key
-        if key not in FAMILIES:
-            mark("api-not-served", key)
-            raise Hangup(f"asked for API {key}, which is not served")
-        api = APIS[key]
-        if not api.served_from <= header.api_version <= api.most:
-            if key == API_VERSIONS:
-                return None
-            mark("version-not-served", key)
-            raise Hangup(f"asked for {api.title} v{header.api_version}; {api.least} to {api.most} are served")
-        handler = self._handlers.get(key)
-        if handler is None:
-            handler = self._handlers[key] = self._new_handler(key)
-        return handler
-
-    def _new_handler(self, api_key: int) -> Handler:
-        """Return the handler of an API with the parts that it uses; its module is imported with its first."""
-        module = importlib.import_module(f"coterie.broker.api.{FAMILIES[api_key]}")
-        handler: Handler = module.HANDLERS[api_key]
-        wanted = getattr(module, "Parts", None)
-        return handler if wanted is None else partial(handler, self.parts(wanted))
 
     def refuse_version(self, header: RequestHeader) -> Any:
         """Return the answer to an unknown version of ApiVersions (KIP-511)."""

@@ -66,7 +66,7 @@ class Rig:
         """Return the response to a request, or the pieces that it comes of."""
         version = APIS[api_key].most if version is None else version
         header = RequestHeader(api_key, version, 1, "rig", 0)
-        handler = self.node.handler_of(header)
+        handler = self.node.handlers[header[:2]]
         assert handler is not None
         context = a_context(api_key, version)
         return handler(context, build(request_type(api_key, version), **fields))

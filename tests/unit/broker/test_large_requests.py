@@ -20,7 +20,6 @@ from coterie.broker.net.connection import Connection
 from coterie.broker.net.request_queue import RequestQueue, here_and_now
 from coterie.broker.runtime.pieces import ITEMS_AT_ONCE, at_once
 from coterie.wire.api.codec import (
-    RequestHeader,
     decode_response,
     encode_request,
 )
@@ -615,7 +614,7 @@ def test_many_batches_of_many_records_are_walked_over_with_others_heard_between(
     context = a_context(PRODUCE, 9)
 
     written = [0]
-    handler = rig.node.handler_of(RequestHeader(PRODUCE, 9, 1, "", 0))
+    handler = rig.node.handlers[PRODUCE, 9]
     for stop in handler(context, request):
         assert stop is None
         written.append(sum(bool(log.end_offset) for log in logs))
@@ -628,7 +627,7 @@ def stops_of(rig: Rig, api: int, version: int, **terms: Any) -> int:
     """Return how often others have their turn before the answer to a request is whole."""
     waiting: list[Any] = []
     context = a_context(api, version, send=lambda _, answer: waiting.append(answer))
-    handler = rig.node.handler_of(RequestHeader(api, version, 1, "", 0))
+    handler = rig.node.handlers[api, version]
     assert handler is not None
     waiting.append(handler(context, build(request_type(api, version), **terms)))
     stops = 0

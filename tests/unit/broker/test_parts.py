@@ -16,10 +16,11 @@ from coterie.broker.node import Node
 from coterie.broker.runtime.shards import CoordinatorParts
 from coterie.story.topic import StoryParts
 from coterie.wire.api.apis import APIS
-from coterie.wire.api.codec import RequestHeader
 from unit.broker.rig import Rig
 
-FAMILY_MODULES = [importlib.import_module(f"coterie.broker.api.{name}") for name in {*FAMILIES.values()}]
+FAMILY_MODULES = [
+    importlib.import_module(f"coterie.broker.api.{name}") for name in sorted({*FAMILIES.values()})
+]
 PARTS = [CoordinatorParts, FastPathParts, StoryParts]
 PARTS += [module.Parts for module in FAMILY_MODULES if hasattr(module, "Parts")]
 
@@ -29,10 +30,6 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
     made = Rig(tmp_path)
     yield made
     made.close()
-
-
-def header_of(api_key: int) -> RequestHeader:
-    return RequestHeader(api_key, APIS[api_key].most, 1, "", 0)
 
 
 def type_of_part(name: str) -> str:
@@ -52,11 +49,9 @@ def test_a_part_is_of_the_type_that_the_node_has_by_its_name(wanted: Any):
 
 
 def test_a_handler_is_made_once_with_the_parts_that_its_module_names(rig: Rig):
-    header = header_of(3)
+    handler = rig.node.handlers[3, 9]
 
-    handler = rig.node.handler_of(header)
-
-    assert rig.node.handler_of(header) is handler
+    assert rig.node.handlers[3, 9] is handler
     assert isinstance(handler, partial)
     (parts,) = handler.args
     assert parts.topics is rig.node.topics
@@ -65,6 +60,6 @@ def test_a_handler_is_made_once_with_the_parts_that_its_module_names(rig: Rig):
 
 def test_what_does_not_need_the_groups_or_transactions_does_not_load_them(rig: Rig):
     for api_key in (0, 1, 2, 3, 10, 18, 19, 20, 32):
-        rig.node.handler_of(header_of(api_key))
+        rig.node.handlers[api_key, APIS[api_key].most]
 
     assert not {"coordinator", "transactions"} & vars(rig.node).keys()

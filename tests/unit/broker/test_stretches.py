@@ -24,7 +24,7 @@ from coterie.broker.runtime import groups as coordinator
 from coterie.storage.log.producers import Producer
 from coterie.wire.api import piecemeal
 from coterie.wire.api.apis import APIS
-from coterie.wire.api.codec import RequestHeader, encode_request
+from coterie.wire.api.codec import encode_request
 from coterie.wire.api.entities import (
     build,
     entity,
@@ -260,7 +260,7 @@ def test_others_are_heard_between_any_two_of_several_groups(api_key: int):
     ctx = a_context(api_key, version)
     request = build(request_type(api_key, version), **lists[api_key])
 
-    stops = list(rig().node.handler_of(RequestHeader(api_key, version, 1, "", 0))(ctx, request))
+    stops = list(rig().node.handlers[api_key, version](ctx, request))
     rig().settle()
 
     assert len(stops) >= len(names)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from coterie.broker.runtime.clock import Clock
     from coterie.broker.runtime.groups import Coordinator
     from coterie.broker.runtime.purgatory import Purgatory
+    from coterie.broker.runtime.replica_manager import ReplicaManager
     from coterie.broker.topics.registry import Topics
 
 __all__ = ["FastPath", "FastPathParts"]
@@ -37,6 +38,7 @@ class FastPathParts(NamedTuple):
     topics: Topics
     purgatory: Purgatory
     clock: Clock
+    replica_manager: ReplicaManager
     load_coordinator: Callable[[], Coordinator]
 
 

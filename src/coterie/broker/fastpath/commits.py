@@ -105,6 +105,10 @@ class CommitPath:
 
     def __init__(self, parts: FastPathParts) -> None:
         self._parts = parts
+        self._topics = parts.topics
+        self._purgatory = parts.purgatory
+        self._clock = parts.clock
+        self._replica_manager = parts.replica_manager
 
     def take(self, connection: Connection, sized: bytes) -> Answerless | Read | None:
         """Commit what is asked, to be answered once it is appended; else the handler has to, and is given
@@ -119,7 +123,7 @@ class CommitPath:
             connection.commit = known
         host, command = known.host, known.command
         for topic in known.topics:
-            if self._parts.topics.get(topic.name) is not topic:  # it has grown, or gone
+            if self._topics.get(topic.name) is not topic:  # it has grown, or gone
                 connection.commit = None
                 return read
         if host.status != ShardHost.ACTIVE:
@@ -128,11 +132,11 @@ class CommitPath:
         member = committing_member(host.shard.groups.get(command.group_id), command)
         if member is None or not host.has_room(known.weight):
             return read
-        now_ms = self._parts.clock.now_ms()
-        if not self._parts.purgatory.move(member.session_key, now_ms + member.session_timeout_ms):
+        now_ms = self._clock.now_ms()
+        if not self._purgatory.move(member.session_key, now_ms + member.session_timeout_ms):
             return read
         connection.answer_later()
-        fact = self._fact(known, sized, self._parts.clock.dated_ms(now_ms))
+        fact = self._fact(known, sized, self._replica_manager.dated_ms(now_ms))
         host.commit_gathered(fact, connection, sized, known.answer.to(sized))
         return WAITS
 
@@ -155,7 +159,7 @@ class CommitPath:
         if request.generation_id_or_member_epoch < 0 or getattr(request, "retention_time", None) is not None:
             return None
         places = self._places(request)
-        if not places or self._parts.topics.get(OFFSETS_TOPIC) is None:
+        if not places or self._topics.get(OFFSETS_TOPIC) is None:
             return None
         other = frame_with(sized, read, with_other_offsets(request))
         if other is None:
@@ -185,7 +189,7 @@ class CommitPath:
         limit = self._parts.settings.group_settings().offset_metadata_max_bytes
         places = []
         for asked in request.topics:
-            topic, _ = topic_named(self._parts.topics, asked)
+            topic, _ = topic_named(self._topics, asked)
             if topic is None or not asked.partitions:
                 return None
             for one in asked.partitions:

@@ -70,8 +70,8 @@ class HeartbeatPath(SharedTerms[Heartbeat]):
         if renewed is None:
             return read
         code, member = renewed
-        due_ms = self._parts.clock.now_ms() + member.session_timeout_ms
-        if not self._parts.purgatory.move(member.session_key, due_ms):
+        due_ms = self._clock.now_ms() + member.session_timeout_ms
+        if not self._purgatory.move(member.session_key, due_ms):
             return read  # its session ran out while it was parked, and went without effect (EX-1)
         size, body = known.recall if code else known.answer
         return b"".join((size, sized[8:12], body))

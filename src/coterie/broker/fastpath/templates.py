@@ -126,6 +126,8 @@ class SharedTerms(ABC, Generic[C]):
 
     def __init__(self, parts: FastPathParts) -> None:
         self._parts = parts
+        self._purgatory = parts.purgatory
+        self._clock = parts.clock
         self._known: dict[tuple[Origin, bytes, bytes, bytes], Terms] = {}
 
     @abstractmethod

@@ -373,7 +373,7 @@ class Connection:
 
     def _serve_large(self, frame: bytes) -> Pieces[None]:
         header = read_request_header(frame)
-        handler = self.node.handler_of(header)
+        handler = self.node.handlers[header[:2]]
         if handler is None:
             self._serve(header, lambda *_: self.node.refuse_version(header), None)
         else:
@@ -408,7 +408,7 @@ class Connection:
     def _answer_by_handler(self, sized: bytes, read: Read | None = None) -> None:
         try:
             header = read_request_header(sized, SIZE.size) if read is None else read.header
-            handler = self.node.handler_of(header)
+            handler = self.node.handlers[header[:2]]
             if handler is None:
                 self._serve(header, lambda *_: self.node.refuse_version(header), None)
             elif read is not None:

@@ -91,7 +91,7 @@ class ShardHost(HostedShard[commands.Command, GroupBatch]):
     # -- live
 
     def _try(self, command: Command, now_ms: int, *, failed: Code | None = None) -> Tried:
-        wall_ms = self.clock.dated_ms(now_ms)
+        wall_ms = self.replica_manager.dated_ms(now_ms)
         observer = Observer(self.shard, wall_ms)
         if failed is None:
             decision = self.shard.perform(command, now_ms, observer, wall_ms=wall_ms)
@@ -259,7 +259,7 @@ class ShardHost(HostedShard[commands.Command, GroupBatch]):
             if self.status != self.LOADING:
                 return
             now_ms = self.clock.now_ms()
-            wall_ms = self.clock.dated_ms(now_ms)
+            wall_ms = self.replica_manager.dated_ms(now_ms)
             observer = Observer(self.shard, wall_ms)
             some = group_ids[at : at + GROUPS_STARTED_AT_ONCE]
             decision = self.shard.loaded(now_ms, some, observer, wall_ms=wall_ms)

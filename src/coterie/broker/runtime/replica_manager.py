@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from coterie.storage.log.producers import Verification
     from coterie.storage.log.validate import Prepared
 
+SLEWED_MS = 1_000  # by less than this the wall's clock is brought in step, and not set
+
 
 class ReplicaManager:
     """The logs by TopicPartition, as Kafka's class of this name has them.
@@ -28,6 +30,7 @@ class ReplicaManager:
         self.logs = logs
         self._purgatory = purgatory
         self._clock = clock
+        self._wall_ahead_ms = 0
 
     def log_of(self, topic: str, partition: int) -> PartitionLog | None:
         """Return the log of a partition that exists."""
@@ -37,6 +40,17 @@ class ReplicaManager:
         """Return the epoch in which a partition is led; 0 of one whose log could not be made."""
         log = self.log_of(topic, partition)
         return 0 if log is None else log.latest_epoch
+
+    def dated_ms(self, now_ms: int) -> int:
+        """Return the time by which to date the records of what is decided now.
+
+        It is the wall's, but for what that is slewed by: a transaction that goes on keeps its start to the
+        millisecond.
+        """
+        ahead_ms = self._clock.wall_ms() - now_ms
+        if abs(ahead_ms - self._wall_ahead_ms) >= SLEWED_MS:
+            self._wall_ahead_ms = ahead_ms
+        return now_ms + self._wall_ahead_ms
 
     def append(
         self,

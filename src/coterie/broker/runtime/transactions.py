@@ -100,7 +100,7 @@ class TransactionHost(HostedShard[Command, TransactionBatch]):
 
     def _look_at_clocks(self, now_ms: int) -> int:
         """Tell the core how far the wall's clock is ahead, and return it."""
-        self.shard.wall_ahead_ms = self.clock.dated_ms(now_ms) - now_ms
+        self.shard.wall_ahead_ms = self.replica_manager.dated_ms(now_ms) - now_ms
         return self.shard.wall_ahead_ms
 
     def _carry_out(self, tried: Tried, command: Command) -> None:
