@@ -16,7 +16,7 @@ from typing import Any
 from coterie.base.errors import Corrupt
 from coterie.base.reasons import inferred
 from coterie.history.log.clock import in_order
-from coterie.history.ownership import NO_PROGRESS, Owner, Owners, stalls_of, times_empty
+from coterie.history.ownership import NO_PROGRESS, Owner, Owners, stalls_of
 from coterie.history.tables import Assignment, Generation, History, Ownership, Stall
 from coterie.story.cost import COOPERATIVE, given_up, owners_of
 
@@ -162,10 +162,6 @@ def same_topics(before: Mapping[str, Any], rebalance: Mapping[str, Any]) -> bool
     return topics_of(before) == topics_of(rebalance)
 
 
-def has_members(rebalance: Mapping[str, Any]) -> bool:
-    return bool(rebalance["members"]) or abridged(rebalance)
-
-
 def topics_of(rebalance: Mapping[str, Any]) -> frozenset[str]:
     """Return the topics that anybody has partitions of."""
     return frozenset(chain.from_iterable(member["partitions"] for member in rebalance["members"].values()))
@@ -202,8 +198,7 @@ def history_of_story(group_id: str, story: Iterable[Mapping[str, Any]]) -> Histo
                 owners.take(partition, owner, at_ms=formed_ms, generation=generation)
         assignments += assigned(rebalance, by_id)
     owners.close()
-    empty = times_empty((one["formed_at"], has_members(one)) for one in story)
-    stalls = stalls_of(group_id, owners.tenures, {}, (), empty=empty)
+    stalls = stalls_of(group_id, owners.tenures, {}, ())
     return History(
         group_id,
         tuple(generations_of(story)),
@@ -271,12 +266,7 @@ def timed(history: History, story: Sequence[Mapping[str, Any]]) -> History:
         for one in history.stalls
         if one.kind == NO_PROGRESS
     ]
-    known = {(one["generation"], one["formed_at"]): has_members(one) for one in story}
-    empty = times_empty(
-        (one.formed_at, known.get((one.generation, one.formed_at), bool(one.members)))
-        for one in history.generations
-    )
-    stalls = stalls_of(history.group_id, tenures, {}, silent, empty=empty)
+    stalls = stalls_of(history.group_id, tenures, {}, silent)
     return history._replace(ownership=tuple(tenures), stalls=tuple(stalls))
 
 

@@ -24,7 +24,6 @@ from coterie.history.ownership import (
     Owner,
     Owners,
     Silence,
-    empty_of,
     gaps,
     silences_of,
     stalls_of,
@@ -126,9 +125,7 @@ def joined(one: History, other: History) -> History:
     for tenure in tenures:
         owned.setdefault((tenure.topic, tenure.partition), []).append(tenure)
     stalls = [each for each in one.stalls + other.stalls if each.kind != NO_OWNER or is_last(each, owned)]
-    generations = in_time(one.generations + other.generations, "formed_at")
-    empty = empty_of(generations)
-    stalls += [gap for mine in owned.values() for gap in gaps(one.group_id, mine, None, empty)]
+    stalls += [gap for mine in owned.values() for gap in gaps(one.group_id, mine, None)]
     givers = {
         (after.topic, after.partition, after.generation, after.member_id): giver.member_id
         for mine in owned.values()
@@ -141,7 +138,7 @@ def joined(one: History, other: History) -> History:
     ]
     return History(
         one.group_id,
-        generations,
+        in_time(one.generations + other.generations, "formed_at"),
         in_time(one.assignments + other.assignments, "formed_at"),
         tenures,
         in_time(stalls, "topic", "partition", "from_ms", "kind"),
@@ -203,8 +200,7 @@ def classic_history(outline: Outline, silent: Mapping[TopicPartition, Sequence[S
     owners.close()
     formed_ms = sorted(chapter.first.formed_ms for chapter in chapters)
     ended = ended_of(outline.ended_ms, outline.generations)
-    empty = empty_of(outline.generations)
-    stalls = stalls_of(group_id, owners.tenures, silent, dead, formed_ms, ended, empty)
+    stalls = stalls_of(group_id, owners.tenures, silent, dead, formed_ms, ended)
     return History(
         group_id,
         outline.generations,

@@ -34,7 +34,7 @@ from coterie.history.log.records import (
     TopicMetadata,
 )
 from coterie.history.log.runs import Run
-from coterie.history.ownership import NO_PROGRESS, Ended, Owner, Owners, Silence, empty_of, stalls_of
+from coterie.history.ownership import NO_PROGRESS, Ended, Owner, Owners, Silence, stalls_of
 from coterie.history.tables import Assignment, Generation, History, Replacement, Stall
 
 KIP_848 = "kip-848"
@@ -73,16 +73,7 @@ def next_generation(
         tuple(state.generations),
         tuple(state.assignments),
         tuple(state.owners.tenures),
-        tuple(
-            stalls_of(
-                group_id,
-                state.owners.tenures,
-                silent,
-                state.dead,
-                ended=ended,
-                empty=empty_of(state.generations),
-            )
-        ),
+        tuple(stalls_of(group_id, state.owners.tenures, silent, state.dead, (), ended)),
         tuple(state.owners.moves),
         tuple(state.replacements),
         tuple(waves_of(group_id, state.generations, state.replacements, state.clients)),

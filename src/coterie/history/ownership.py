@@ -16,7 +16,7 @@ from typing import NamedTuple
 from coterie.base.ids import TopicPartition
 from coterie.history.activity import gave_up_late
 from coterie.history.log.runs import Run
-from coterie.history.tables import Generation, History, Move, Ownership, Stall
+from coterie.history.tables import History, Move, Ownership, Stall
 from coterie.story.cost import Cost
 
 NO_OWNER, NO_PROGRESS = "no-owner", "no-progress"
@@ -119,33 +119,6 @@ class Ended(NamedTuple):
     generation: int
 
 
-class Empty(NamedTuple):
-    """A time in which a group had no members: nobody wanted its partitions, so none of them stood still."""
-
-    from_ms: int
-    to_ms: int
-    """When the next generation was formed that has members."""
-
-
-def times_empty(formed: Iterable[tuple[int, bool]]) -> list[Empty]:
-    """Return the times without members between generations.
-
-    `formed` has the time of each generation, in their order, and whether it has members.
-    """
-    found: list[Empty] = []
-    since_ms: int | None = None
-    for at_ms, has_members in formed:
-        if has_members and since_ms is not None:
-            found.append(Empty(since_ms, at_ms))
-        since_ms = None if has_members else at_ms if since_ms is None else since_ms
-    return found
-
-
-def empty_of(generations: Iterable[Generation]) -> list[Empty]:
-    """Return the times between these generations in which the group had no members."""
-    return times_empty((one.formed_at, bool(one.members)) for one in generations)
-
-
 class Silence(NamedTuple):
     """A time without commits of a partition, in which records waited.
 
@@ -166,7 +139,6 @@ def stalls_of(
     dead: Iterable[Stall],
     formed: Sequence[int] = (),
     ended: Ended | None = None,
-    empty: Sequence[Empty] = (),
 ) -> list[Stall]:
     """Return the stand-stills of a group, sorted; its tenures are, too, by partition and time.
 
@@ -175,14 +147,13 @@ def stalls_of(
     A silence is looked at from one generation, of those `formed`, to the next. Who keeps its partitions over
     one works on and does not commit while the others join: of that part of a silence nothing is known.
 
-    In a group that `ended`, what had no owner any more stood still until its last member was gone. While a
-    group was `empty`, nothing stood still.
+    In a group that `ended`, what had no owner any more stood still until its last member was gone.
     """
     found = list(dead)
     known = {(one.topic, one.partition, one.to_ms) for one in found}
     for (topic, partition), mine in groupby(tenures, key=PARTITION):
         owned = list(mine)
-        found += gaps(group_id, owned, ended, empty)
+        found += gaps(group_id, owned, ended)
         for silence in silent.get(TopicPartition(topic, partition), ()):
             found += (
                 one
@@ -193,23 +164,12 @@ def stalls_of(
     return sorted(found, key=lambda one: (one.topic, one.partition, one.from_ms, one.kind))
 
 
-def gaps(
-    group_id: str, owned: Sequence[Ownership], ended: Ended | None, empty: Sequence[Empty]
-) -> Iterator[Stall]:
-    """Yield the time between one owner and the next, and from the last one to the end of the group.
-
-    Where the group was empty in between, that is the time since it has members again.
-    """
+def gaps(group_id: str, owned: Sequence[Ownership], ended: Ended | None) -> Iterator[Stall]:
+    """Yield the time between one owner and the next, and from the last one to the end of the group."""
     for one, after in pairwise(owned):
-        if one.to_ms is None:
-            continue
-        place = bisect_right(empty, after.from_ms, key=attrgetter("to_ms")) - 1
-        from_ms = one.to_ms
-        if place >= 0 and empty[place].from_ms >= from_ms:
-            from_ms = empty[place].to_ms
-        if from_ms < after.from_ms:
+        if one.to_ms is not None and one.to_ms < after.from_ms:
             where = (group_id, one.topic, one.partition)
-            yield Stall(*where, NO_OWNER, from_ms, after.from_ms, after.generation, None)
+            yield Stall(*where, NO_OWNER, one.to_ms, after.from_ms, after.generation, None)
     last = owned[-1]
     if ended is not None and last.to_ms is not None and last.to_ms < ended.at_ms:
         where = (group_id, last.topic, last.partition)

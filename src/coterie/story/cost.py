@@ -2,9 +2,7 @@
 
 A partition stands still from when its owner gives it up until a generation is formed in which somebody has
 it. Eager members give up all they have when a rebalance begins; cooperative ones what is to be another's,
-when it has formed; members that leave, when it begins. While a group has no members, nobody wants its
-partitions and none of them stands still: not before the first generation, nor between the last member that
-left and the next that joins. A history, which has commits, knows one thing more:
+when it has formed; members that leave, when it begins. A history, which has commits, knows one thing more:
 that a member had stopped reading long before.
 """
 
@@ -69,7 +67,6 @@ class Costs:
         self._held: dict[TopicPartition, str] = {}
         self._last: dict[TopicPartition, str] = {}
         self._since: dict[TopicPartition, int] = {}
-        self._empty = False
 
     def of(self, document: Document) -> Cost | None:
         """Return the cost of the next rebalance, None where it does not say who its members are.
@@ -79,14 +76,10 @@ class Costs:
         if document.get("kind") != "rebalance" or document.get("abridged"):
             return None
         self._learn(document)
-        owners = owners_of(document)
-        formed_ms: int = document["formed_at"]
+        owners, formed_ms = owners_of(document), document["formed_at"]
         for partition, at_ms in [*given_up(document, self._held, owners)]:
             del self._held[partition]
             self._since[partition] = max(at_ms, self._since.get(partition, at_ms))
-        if self._empty and document["members"]:  # from now on somebody wants them
-            self._since = dict.fromkeys(self._last, formed_ms)
-        self._empty = not document["members"]
         waited = [formed_ms - self._since.pop(one, formed_ms) for one in owners if one not in self._held]
         still = [one for one in waited if one > 0]
         moved = sum(self._last.get(one, owner) != owner for one, owner in owners.items())

@@ -119,12 +119,12 @@ def test_the_time_under_kip_848_is_no_stand_still_of_the_classic_group_that_it_w
     assert not Case(told).kip_848
 
 
-def test_a_group_that_was_empty_between_its_protocols_did_not_stand_still_meanwhile():
+def test_a_group_that_was_empty_between_its_protocols_had_no_owner_meanwhile():
     tale = Change().formed(0, {"a": [0]}).commit(500, 60_000, 0).formed(60_500, {}).gone(61_000)
     assert isinstance(tale, Change)
     told = tale.epoch(90_000, {"b": [0]}, new=["b"]).told()
 
-    assert [*stalls(told, "no-owner", 0)] == []
+    assert [*stalls(told, "no-owner", 0)] == [(60_250, 90_000)]
 
 
 def test_a_group_that_is_deleted_with_its_members_owns_nothing_from_then_on():

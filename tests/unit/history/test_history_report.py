@@ -26,7 +26,6 @@ from coterie.history.ownership import costs_of
 from coterie.history.report import by_day, rebalances_of, report
 from coterie.history.tables import History, Stall
 from coterie.simulate.what_if.what_if import backings
-from coterie.story.cost import Cost
 from unit.history.history_rig import CAPTURES, Tale, captured, captured_history
 
 captures = pytest.mark.skipif(not CAPTURES.is_dir(), reason="the captures are not beside this checkout")
@@ -318,21 +317,3 @@ def test_members_that_share_a_client_id_are_told_apart_in_text_and_report():
     assert names[1] in text(told, 10)
     assert any(names[1] in words for words in told.generations[1].evidence)
     assert {one.member_id for one in told.ownership} == set(ids)
-
-
-@pytest.mark.parametrize("last", [(), ("b/1",)])
-def test_the_first_join_after_hours_without_members_is_no_outage(last: tuple[str, ...]):
-    """Whether the last member left before the others, or all at once."""
-    later_ms = 5 * 3_600_000
-    tale = Tale().formed(0, {"a/1": (0, 1), "b/1": (2, 3)}).commit(500, 60_000, 0, 1, 2, 3)
-    for one in last:
-        tale.formed(60_200, {one: (0, 1, 2, 3)}).commit(60_500, 61_000, 0, 1, 2, 3)
-    tale.formed(61_200, {}).formed(later_ms, {"c/1": (0, 1, 2)})
-    tale.formed(later_ms + 9_000, {"c/1": (0, 1, 2), "d/1": (3,)}, owned={"c/1": (0, 1, 2)})
-    told = tale.told()
-
-    costs = costs_of(told)
-
-    assert costs[told.generations[-2].generation, later_ms] == Cost(0, 0, 3)
-    assert costs[told.generations[-1].generation, later_ms + 9_000] == Cost(1, 9_000, 1)
-    assert sum(losses_of(told)[:1]) < 20_000

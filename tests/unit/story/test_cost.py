@@ -86,11 +86,3 @@ def test_nothing_is_taken_from_a_member_whose_assignment_cannot_be_read():
         Cost(1, 100, 0),
         Cost(2, 100, 0),
     ]
-
-
-def test_a_group_that_nobody_is_in_does_not_stand_still():
-    """Its next member is no outage's end; what that one does not get waits from then on."""
-    ended = a_rebalance(1_000, {}, left=["a"])
-    story = ended, a_rebalance(9_000_000, {"b": [0]}), a_rebalance(9_005_000, {"b": [0, 1]})
-
-    assert costs_of(a_first({"a": [0, 1]}), *story)[1:] == [Cost(0, 0, 0), Cost(0, 0, 1), Cost(2, 5_000, 1)]

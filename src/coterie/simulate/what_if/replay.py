@@ -17,7 +17,6 @@ from coterie.client import member as m
 from coterie.client.member import Member
 from coterie.history.log.records import CLASSIC
 from coterie.history.log.segments import entries_of
-from coterie.history.ownership import Empty, times_empty
 from coterie.history.tables import History
 from coterie.simulate.agenda import START_MS, Queue
 from coterie.simulate.broker import LOG_BYTES, Open
@@ -265,16 +264,13 @@ class Replay(Course):
         """
         over_ms = self.ends_ms if self.ended_ms is None else START_MS + self.ended_ms
         rested = dict(self._rested())
-        empty = times_empty(
-            (one.formed_at_ms, bool(one.members)) for one in self.station.story if isinstance(one, Rebalance)
-        )
         for partition, span in self.ownership.idle_spans():
             to_ms = min(span.to_ms, over_ms)
             if (partition, span.from_ms) in rested:
                 span = span._replace(from_ms=min(rested[partition, span.from_ms], to_ms))
             if span.to_ms == self.ends_ms:
                 to_ms = min(to_ms, self._gone_ms.get(partition.topic, to_ms))
-            yield from ((partition, part) for part in without(span._replace(to_ms=to_ms), empty))
+            yield partition, span._replace(to_ms=to_ms)
 
     def _rested(self) -> Iterator[tuple[tuple[TopicPartition, int], int]]:
         """Yield the partitions of processes that died when they had nothing to do, and the spans until they
@@ -335,15 +331,6 @@ class Replay(Course):
             max((span.length_ms for span in spans), default=0),
             moves_of(self.ownership),
         )
-
-
-def without(span: Span, empty: Iterable[Empty]) -> Iterator[Span]:
-    """Yield the parts of a span in which the group had members."""
-    for one in empty:
-        if one.from_ms < span.to_ms and one.to_ms > span.from_ms:
-            yield span._replace(to_ms=max(one.from_ms, span.from_ms))
-            span = span._replace(from_ms=min(one.to_ms, span.to_ms))
-    yield span
 
 
 def causes_of(one: Rebalance) -> frozenset[str]:
