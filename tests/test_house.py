@@ -8,6 +8,7 @@ import ast
 import re
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -239,10 +240,10 @@ def package_of(path: Path) -> str:
     return parts[0] if parts[0] != "coterie" else (parts[1] if len(parts) > 2 else "coterie")
 
 
-def imports_of(path: Path) -> Iterator[tuple[str, bool]]:
-    """Yield each module that `path` imports at run time, and whether only inside a function."""
-    tree = tree_of(path)
-    yield from _walk(tree, lazily=False)
+@cache
+def imports_of(path: Path) -> tuple[tuple[str, bool], ...]:
+    """Return each module that `path` imports at run time, and whether only inside a function."""
+    return tuple(_walk(tree_of(path), lazily=False))
 
 
 def _walk(node: ast.AST, *, lazily: bool) -> Iterator[tuple[str, bool]]:

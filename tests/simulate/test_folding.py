@@ -105,7 +105,7 @@ def test_a_member_that_wants_another_topic_while_it_looks_is_played_until_it_has
                 self.wanted += (more,)
                 for slot in self.slots:  # whoever leads looks for all of them when it assigns
                     assert slot.worker is not None
-                    slot.worker.look()
+                    slot.worker.refresh_metadata()
 
     variant = a_variant(
         base='lasts = "10m"\ntopics.orders = 6\ntopics.payments = 2\ntopics.refunds = 1\nmembers.count = 3\n'

@@ -107,7 +107,7 @@ def test_a_file_that_is_gone_before_its_commit_is_missed(s3, table):
     ledger.append(rows((0, 0, 5)))
     s3.control(lose_object=r"^POST .*\.parquet\?uploadId=")
 
-    with pytest.raises(LedgerError, match="not there as they were written"):
+    with pytest.raises(LedgerError, match="cannot be found as they were written"):
         ledger.append(rows((0, 5, 10)))
 
     s3.control(lose_object=None)

@@ -84,7 +84,7 @@ def what_is_nobody_s() -> Any:
     def content(self: machine.Member, now_ms: int) -> None:
         self._returned = False
 
-    looks = tuple(content if one is machine.Member._survey else one for one in machine.LOOKS)
+    looks = tuple(content if one is machine.Member._describe_group else one for one in machine.LOOKS)
     return instead(machine, "LOOKS", looks)
 
 
