@@ -38,7 +38,10 @@ KAFKAS = {
 
 
 class Family(click.Group):
-    """Commands about things of one kind; a word that is none of them may be a name: `groups readers`."""
+    """Commands about things of one kind; a word that is none of them may be a name: `groups readers`.
+
+    That is said when such a command runs, not to the shell, which completes commands that are half typed.
+    """
 
     shown_by = "describe"
 
@@ -46,7 +49,7 @@ class Family(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
-        if not name.startswith("-") and self.get_command(ctx, name) is None:
+        if not (name.startswith("-") or ctx.resilient_parsing or self.get_command(ctx, name)):
             near = nearest(name, self.commands)
             meant = f"'{ctx.command_path} {self.shown_by} {name}'"
             ctx.fail(f"No such command {name!r}. Did you mean {f'{near!r}, or ' if near else ''}{meant}?")

@@ -179,14 +179,15 @@ def in_typed_names(error: CoterieError, as_given: Iterable[str]) -> str:
 
 def about_other_setting(said: str, name: str) -> str | None:
     """Return the error about a setting that is most like one of the broker, of topics or of another client;
-    None if the client's own is nearer, or `said` is about something else.
+    None if the client's own is nearer, or `said` is about something else or has better advice.
     """
     from coterie.base.settings.topic import TOPIC
     from coterie.broker.config.settings import KNOWN
     from coterie.client.producer.settings import ProducerSettings
     from coterie.client.settings import ClientSettings, ConsumerSettings
 
-    if not said.startswith(f"there is no setting {name}"):
+    unknown = f"there is no setting {name}"
+    if said != unknown and not said.startswith(f"{unknown}; did you mean "):
         return None
     every, consumers, producers = (
         {one.replace("_", ".") for one in settings.__dataclass_fields__}

@@ -6,10 +6,11 @@ import re
 from pathlib import Path
 
 import pytest
+from click.shell_completion import ShellComplete
 
 from coterie.base.codes import Code
 from coterie.base.errors import CoterieError, RefusedBy
-from coterie.cli import main
+from coterie.cli import cli, main
 from coterie.cli.options import AskCluster, in_typed_names, named_settings
 from coterie.client.admin.groups import NoSuchGroup
 
@@ -114,6 +115,14 @@ def test_a_brokers_setting_is_not_taken_for_a_misspelt_one_of_the_client(
         ("linger.ms=3", "linger.ms is a setting of producers, not of this client; leave it out here"),
         ("max.pol.records=3", "there is no setting max.pol.records; did you mean max.poll.records?"),
         ("xyz=3", "there is no setting xyz"),
+        (
+            "enable.auto.offset.store=false",
+            "there is no setting enable.auto.offset.store; set enable.auto.commit=False, and call commit()",
+        ),
+        (
+            "consumer.timeout.ms=1000",
+            "there is no setting consumer.timeout.ms; give getone or getmany a timeout_ms",
+        ),
     ],
 )
 def test_a_misspelt_setting_of_others_is_said_to_be_theirs(
@@ -140,6 +149,16 @@ def test_advice_has_kafkas_names_and_what_a_topic_is_called_stays() -> None:
     error = RefusedBy(Code.INVALID_GROUP_ID, "topic group_id")
 
     assert in_typed_names(error, ()) == "INVALID_GROUP_ID: topic group_id; set a group.id that is not empty"
+
+
+@pytest.mark.parametrize("family", ["configs", "groups", "topics", "transactions"])
+def test_a_word_that_is_no_command_prints_no_error_while_the_line_is_typed(family: str) -> None:
+    """The shell asks for what may follow, and shows the commands."""
+    completion = ShellComplete(cli, {}, "coterie", "_COTERIE_COMPLETE")
+
+    shown = [one.value for one in completion.get_completions([family, "readers"], "")]
+
+    assert "list" in shown or "describe" in shown
 
 
 def test_a_setting_of_the_command_line_overrides_that_of_the_file(tmp_path: Path) -> None:
