@@ -109,7 +109,7 @@ def docstring(text: str) -> list[str]:
     """Return the lines of a setting's docstring."""
     if len(text) < LINE - 10:
         return [f'    """{text}"""']
-    first, *more = textwrap.wrap(f'"""{text}', LINE - 4)
+    first, *more = textwrap.wrap(f'"""{text}', LINE - 4, break_on_hyphens=False)
     return [f"    {line}" for line in (first, *more, '"""')]
 
 

@@ -126,9 +126,9 @@ class ConsumerOptions(ClientOptions, total=False):
     max_poll_records: int | str
     """The most records that `getmany` returns at once. Takes a whole number of at least 1. Default: 500."""
     partition_assignment_strategy: str | Sequence[str | Assignor]
-    """The assignors that the member offers, by preference: `range`, `roundrobin`, `sticky`, `cooperative-
-    sticky`, Java's class names, or your own, by name or as objects. The default is eager until `range` is
-    removed. Default: ('range', 'cooperative-sticky').
+    """The assignors that the member offers, by preference: `range`, `roundrobin`, `sticky`,
+    `cooperative-sticky`, Java's class names, or your own, by name or as objects. The default is eager until
+    `range` is removed. Default: ('range', 'cooperative-sticky').
     """
     fetch_min_bytes: int | str
     """A broker waits until this many bytes are there before it answers a fetch; more makes fewer, larger
@@ -161,8 +161,8 @@ class ConsumerOptions(ClientOptions, total=False):
     decoder: str
     """Ours: "compiled" reads batches of 250 records and more that differ in size up to three times as fast as
     "plain", and all others as that does; it takes half a second to load and needs `coterie[spark]`. "auto"
-    loads it, where that is installed, after a million records that differ in size. Takes auto, plain or
-    compiled. Default: 'auto'.
+    loads it, where that is installed, after a million records of such batches. Takes auto, plain or compiled.
+    Default: 'auto'.
     """
     max_buffered_bytes: int | str
     """Ours: so much may be fetched and not yet handed out, as it came; then fetching waits. glibc is told to

@@ -33,7 +33,8 @@ Locate = Callable[[Mapping[TopicPartition, str | None]], Awaitable[Mapping[Topic
 
 LEADER_CODES = RETRIABLE | {Code.UNKNOWN_SERVER_ERROR}
 LAST_WORD_S = 1.0
-# Reading so many records one by one in Python has cost what loading the compiled reader would.
+# Reading so many records one by one in Python, of batches that the compiled reader would take, has cost what
+# loading that would.
 COMPILED_AFTER = 1_000_000
 # The largest block that glibc learns from, but for what it puts around it.
 LARGEST_BLOCK = (32 << 20) - 65_536

@@ -177,7 +177,8 @@ class PlainRows:
         end = read_rows(self._data, at, min(most, STRETCH), header, rows, self._made)
         if end > self._end:
             raise Corrupt("record", at=end, expected=f"its end before {self._end}")
-        self.slow_records += len(rows)
+        if header.count >= COMPILED_FROM:
+            self.slow_records += len(rows)
         return rows, end
 
     def _columns(self, run: Run) -> list[ConsumerRecord]:
