@@ -23,8 +23,8 @@ from bench.kafka import REPOSITORY, SetupError
 
 PAIRS = 7
 CACHE = REPOSITORY / ".cache"
-# As bench/__main__.py prints a figure of one broker.
-FIGURE = re.compile(r"^(?P<what>.+): coterie (?P<value>-?[\d,.]+) (?P<unit>\S+)$")
+# As bench/__main__.py prints a figure: its unit may be of two words, or none, and Kafka's figure may follow.
+FIGURE = re.compile(r"^(?P<what>.+): coterie (?P<value>-?[\d,]+\.\d+) .*$")
 
 
 class Pair(NamedTuple):
@@ -47,6 +47,8 @@ def main() -> int:
         for number in range(asked.pairs):
             trees = (other, REPOSITORY) if number % 2 == 0 else (REPOSITORY, other)
             figures = {tree: figures_of(tree, asked.claims) for tree in trees}
+            for what in figures[other].keys() ^ figures[REPOSITORY].keys():
+                print(f"pair {number + 1}: {what}: measured by one of the two only", file=sys.stderr)
             for what in figures[other].keys() & figures[REPOSITORY].keys():
                 pair = Pair(figures[other][what], figures[REPOSITORY][what])
                 pairs.setdefault(what, []).append(pair)
