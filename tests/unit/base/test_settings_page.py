@@ -58,8 +58,7 @@ def test_an_option_of_spark_has_a_sentence_just_when_it_has_an_effect(options: O
 
 
 def test_sentences_are_sentences():
-    every = [
-        one.about for one in (*KNOWN.values(), *TOPIC.values(), *SOURCE_OPTIONS.known.values()) if one.about
-    ]
+    tables = KNOWN, TOPIC, SOURCE_OPTIONS.known, SINK_OPTIONS.known
+    every = [one.about for table in tables for one in table.values() if one.about]
 
-    assert [one for one in every if not one.endswith((".", ").")) or "|" in one] == []
+    assert [one for one in every if not one.endswith(".") or "|" in one] == []

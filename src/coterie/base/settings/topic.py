@@ -1,4 +1,4 @@
-"""The settings that a topic of Apache Kafka 4.3.1 can have, for broker and client: `topic_settings.tsv`."""
+"""The settings that a topic of Apache Kafka 4.3.1 can have, for broker and client: `topic.tsv`."""
 
 from __future__ import annotations
 

@@ -469,7 +469,7 @@ def _described(ctx: Context, group_id: str, answer: Any, wants_operations: bool)
 
 
 def list_groups(parts: Parts, ctx: Context, request: Any) -> Any:
-    """List the groups of this parts, by state and type when asked (LS)."""
+    """List the groups of this node, by state and type when asked (LS)."""
     cls = response_type(16, ctx.version)
     states = getattr(request, "states_filter", ())
     types = getattr(request, "types_filter", ())
