@@ -147,7 +147,7 @@ class Node:
         self.scheduler = Scheduler(call_soon, work)
         self.new_uuid = new_uuid
         self.purgatory = Purgatory(alarm)
-        self.leadership = leadership or Alone(settings.node_id, lambda: self.advertised)
+        self.leadership = leadership or Alone(settings.node_id, self.address)
         self.groups_loaded = groups_loaded
         self.peers = Peers(
             idle_ms=settings.connections_max_idle_ms,
@@ -224,6 +224,10 @@ class Node:
         return versions_refused()
 
     # -- life
+
+    def address(self) -> tuple[str, int]:
+        """Return the host and port that clients are sent to; before it listens, those of the settings."""
+        return self.advertised
 
     def advertise(self, host: str, port: int) -> None:
         """Tell clients the address that is listened on, unless `advertised.listeners` names another."""

@@ -58,6 +58,16 @@ def test_a_handler_is_made_once_with_the_parts_that_its_module_names(rig: Rig):
     assert not hasattr(parts, "coordinator")
 
 
+def test_a_handler_that_was_made_before_the_broker_listened_answers_with_its_address(rig: Rig):
+    client = rig.client()
+    client.ask(3, 9, topics=())
+
+    rig.node.advertise("broker.example", 9_999)
+
+    (broker,) = client.ask(3, 9, topics=()).brokers
+    assert (broker.host, broker.port) == ("broker.example", 9_999)
+
+
 def test_what_does_not_need_the_groups_or_transactions_does_not_load_them(rig: Rig):
     for api_key in (0, 1, 2, 3, 10, 18, 19, 20, 32):
         rig.node.handlers[api_key, APIS[api_key].most]

@@ -53,7 +53,7 @@ class Parts(NamedTuple):
     settings: BrokerSettings
     topics: Topics
     topic_manager: TopicManager
-    advertised: tuple[str, int]
+    address: Callable[[], tuple[str, int]]
     new_uuid: Callable[[], UUID]
 
 
@@ -443,7 +443,7 @@ def describe_cluster(parts: Parts, ctx: Context, request: Any) -> Any:
         return build(
             cls, error_code=refusal.code, error_message=refusal.message, cluster_id="", controller_id=-1
         )
-    host, port = parts.advertised
+    host, port = parts.address()
     broker = build(
         entity("describe_cluster", ctx.version, "DescribeClusterBroker", "response"),
         broker_id=parts.settings.node_id,

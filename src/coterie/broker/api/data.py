@@ -5,7 +5,7 @@ Batches pass through unread: the log checks and stamps them, and a fetch answers
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
@@ -64,7 +64,7 @@ class Parts(NamedTuple):
     purgatory: Purgatory
     peers: Peers
     clock: Clock
-    advertised: tuple[str, int]
+    address: Callable[[], tuple[str, int]]
 
 
 def leader_epoch_error(log: PartitionLog, sent: int) -> Code:
@@ -296,7 +296,7 @@ def _leader(parts: Parts, log: PartitionLog, version: int) -> Any:
 
 
 def _endpoint(parts: Parts, version: int) -> Any:
-    host, port = parts.advertised
+    host, port = parts.address()
     cls = entity("fetch", version, "NodeEndpoint", "response")
     return build(cls, node_id=parts.settings.node_id, host=host, port=port, rack=parts.settings.broker_rack)
 

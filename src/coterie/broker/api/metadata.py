@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from coterie.base.codes import Code
@@ -51,7 +51,7 @@ class Parts(NamedTuple):
     topic_manager: TopicManager
     replica_manager: ReplicaManager
     leadership: Leadership
-    advertised: tuple[str, int]
+    address: Callable[[], tuple[str, int]]
 
 
 # -- ApiVersions
@@ -134,7 +134,7 @@ def _metadata(parts: Parts, ctx: Context, request: Any) -> Pieces[Any]:
     operations = AUTHORIZED_OPERATIONS_UNASKED
     if getattr(request, "include_cluster_authorized_operations", False):
         operations = CLUSTER_OPERATIONS_ALL
-    host, port = parts.advertised
+    host, port = parts.address()
     broker = build(
         entity("metadata", ctx.version, "MetadataResponseBroker", "response"),
         node_id=parts.settings.node_id,
