@@ -85,7 +85,7 @@ def test_what_cannot_be_done_is_said(topic: str, consume: Consume) -> None:
         ((topic, "--set", "nothing"), "write NAME=VALUE"),
         ((topic, "--group", "g", "--until-end"), "leave out --group"),
         ((topic, "--group", ""), "--group names no group; leave it out to read without one"),
-        ((topic, "--until-end"), "add --from beginning"),
+        ((topic, "--until-end"), "add --from-beginning"),
     ):
         code, said, complained = consume(*words)
         assert code in (1, 2)

@@ -238,12 +238,15 @@ def test_the_nearest_name_is_hinted_at(
     for ended, near in (
         (groups("describe", group[:-1]), group),
         (groups("members", group[1:]), group),
+        (groups("delete", group[1:]), group),
+        (groups("reset", group, "--topic", f"{filled}x:0", "--to-latest"), filled),
         (topics("describe", f"{filled}x"), filled),
         (topics("offsets", f"{filled}x:0"), filled),
     ):
         assert ended.code == 1
         assert ended.complained.endswith(f"; did you mean {near}?\n")
     assert "did you mean" not in groups("describe", "quite-another").complained
+    assert "did you mean" not in groups("reset", group, "--topic", f"{filled}:99", "--to-latest").complained
 
 
 def test_the_shell_completes_names_of_groups_and_topics(
@@ -269,10 +272,11 @@ def test_the_shell_completes_names_of_groups_and_topics(
 def test_nothing_told_of_a_group_is_one_sentence(
     groups: Command, membership: Membership, two: list[Member]
 ) -> None:
-    ended = groups("story", "nobody-here")
+    ended, misspelt = groups("story", "nobody-here"), groups("story", f"{membership.group}x")
 
     assert ended.code == 1
     assert ended.complained.startswith("coterie: there is no story of a group nobody-here")
+    assert misspelt.complained.endswith(f"; did you mean {membership.group}?\n")
 
 
 def test_to_evict_nobody_makes_no_sense(groups: Command) -> None:

@@ -74,17 +74,20 @@ class Commands(click.Group):
 
 @contextlib.contextmanager
 def _hinting_at_options(root: click.Context) -> Iterator[None]:
-    """Add a hint to the error about an option that is not known."""
+    """Add a hint to the error about an option that is not known, or a word too many."""
     try:
         yield
-    except click.NoSuchOption as error:
-        from coterie.cli.hints import hint  # only on the way to an error: start-up is short
+    except click.UsageError as error:
+        from coterie.cli.hints import hint, hint_at_words  # only on the way to an error: start-up is short
 
         context = error.ctx or root
-        meant = hint(context, error.option_name)
+        if isinstance(error, click.NoSuchOption):
+            meant = hint(context, error.option_name)
+        else:
+            meant = hint_at_words(context, error.message)
         if meant is None:
             raise
-        raise click.UsageError(f"{error.message} {meant}", context) from None
+        raise click.UsageError(f"{error.message.removesuffix('.')}. {meant}", context) from None
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

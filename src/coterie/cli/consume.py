@@ -93,7 +93,9 @@ def command(
             f"--partition, --offset and --until-end read without a group; leave out {group_words(group)}"
         )
     if until_end and first is None and settings["auto_offset_reset"] == "latest":
-        raise click.UsageError("--until-end stops where --from end begins; add --from beginning")
+        raise click.UsageError(
+            "reading starts at the end, so --until-end finds nothing; add --from-beginning"
+        )
     show = print_json if output == "json" else print_text
     run_until_stopped(
         consume(settings, topics, partitions, show=show, first=first, most=most, until_end=until_end)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import click
@@ -11,14 +12,19 @@ from coterie.base.settings import nearest
 ENTITIES = "Write --topic TOPIC, --broker ID or --group GROUP."
 A_SETTING = "Did you mean '--set NAME=VALUE'?"
 PRINTED = "Key, partition, offset and time are printed without it; '--output json' has the headers, too."
+COMMITTED = "Did you mean '--set isolation.level=read_committed'?"
+TOTAL = "Did you mean '--total N', the number of partitions that it has afterwards?"
 READ = "'--key-separator TEXT' does what parse.key and key.separator do, '--null TEXT' what null.marker does."
 KAFKAS = {
+    "add-partitions --partitions": TOTAL,
     "alter --entity-type": ENTITIES,
     "configs --entity-type": ENTITIES,
+    "consume --command-property": A_SETTING,
     "consume --consumer-property": A_SETTING,
     "consume --formatter": "'--output json' prints a JSON document a record.",
     "consume --formatter-property": PRINTED,
     "consume --include": "Write the topics without it: 'coterie consume TOPIC...'.",
+    "consume --isolation-level": COMMITTED,
     "consume --max-messages": "Did you mean '--max'?",
     "consume --property": PRINTED,
     "consume --timeout-ms": "--until-end stops at the end of the topic.",
@@ -27,6 +33,8 @@ KAFKAS = {
     "groups --all-groups": "'coterie groups' shows all groups.",
     "groups --reset-offsets": "Did you mean 'coterie groups reset'?",
     "produce --broker-list": "Did you mean '--bootstrap-server'?",
+    "produce --command-property": A_SETTING,
+    "produce --compression-codec": "Did you mean '--set compression.type=gzip'?",
     "produce --producer-property": A_SETTING,
     "produce --property": READ,
     "produce --reader-property": READ,
@@ -35,6 +43,13 @@ KAFKAS = {
     "topics --alter": "Did you mean 'coterie topics add-partitions'?",
 }
 """What to type for options of Kafka's tools that are like none of the command here."""
+OPTIONS_OF_WORDS = {
+    "cli serve": "--config",
+    "configs alter": "--topic",
+    "configs describe": "--topic",
+}
+"""The option that a word belongs to, for commands without arguments: `kafka-server-start.sh FILE`."""
+TOO_MANY = re.compile(r"Got unexpected extra argument \((.*)\)")
 
 
 class Family(click.Group):
@@ -78,6 +93,14 @@ def hint(context: click.Context, option: str) -> str | None:
                 if option == f"{spelling}-{choice}":
                     return f"Did you mean '{spelling} {choice}'?"
     return None
+
+
+def hint_at_words(context: click.Context, complaint: str) -> str | None:
+    """Return the sentence about a word that a command does not take, or None if nothing is known of it."""
+    found = TOO_MANY.fullmatch(complaint)
+    family = context.parent.command.name if context.parent else None
+    option = OPTIONS_OF_WORDS.get(f"{family} {context.command.name}")
+    return f"Did you mean '{option} {found[1]}'?" if found and option else None
 
 
 def options_beneath(context: click.Context, group: click.Group) -> Iterator[str]:

@@ -264,7 +264,7 @@ async def nearest_name(admin: Admin, error: CoterieError, group: str, topics: It
     if isinstance(error, NoSuchGroup) or code is Code.GROUP_ID_NOT_FOUND:
         wrong, known = [group], await groups_known(admin)
     elif code is Code.UNKNOWN_TOPIC_OR_PARTITION:
-        wrong, known = topics, await topics_known(admin)
+        wrong, known = (one.partition(":")[0] for one in topics), await topics_known(admin)
     else:
         return ""
     return next((did_you_mean(name, known) for name in wrong if name not in known), "")

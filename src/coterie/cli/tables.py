@@ -43,16 +43,19 @@ def table(
     if most is not None:
         widths = fitted(widths, right, most - len(indent))
         if len(indent) + width_of(widths) > most:
-            return [f"{indent}{line}" for line in stacked(texts)]
+            return [f"{indent}{line}" for line in stacked(texts, named=right[0])]
     return [f"{indent}{line}" for line in aligned(texts, widths, right)]
 
 
-def stacked(texts: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield the lines of a table that is too wide: of each row the first cell, and below it the others."""
-    (_, *names), *rows = texts
+def stacked(texts: Sequence[Sequence[str]], *, named: bool) -> Iterator[str]:
+    """Yield the lines of a table that is too wide: of each row the first cell, and below it the others.
+
+    The first cell is `named` by its column where it is a number, which alone would say nothing.
+    """
+    (head, *names), *rows = texts
     width = max(map(len, names), default=0)
     for first, *cells in rows:
-        yield first
+        yield f"{head} {first}" if named else first
         yield from (f"  {name.ljust(width)}  {cell}" for name, cell in zip(names, cells, strict=True))
 
 

@@ -61,6 +61,15 @@ def test_a_table_with_an_indent_is_no_wider_than_the_terminal(terminal: Callable
     assert all(line.startswith("  ") and len(line) <= 80 for line in lines)
 
 
+def test_a_first_cell_that_is_a_number_is_named_where_each_cell_has_a_line(terminal: Callable[[int], None]):
+    terminal(15)
+
+    assert table(("PRODUCER", "LAST WRITTEN"), [(7, "2026-11-22T15:21:14.817Z")]) == [
+        "PRODUCER 7",
+        "  LAST WRITTEN  2026-11-22T15:21:14.817Z",
+    ]
+
+
 def test_a_table_that_cannot_be_so_narrow_has_a_line_for_each_cell(terminal: Callable[[int], None]):
     terminal(60)
 

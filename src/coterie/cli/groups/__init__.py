@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from operator import methodcaller
 from typing import TYPE_CHECKING
 
 import click
@@ -150,8 +151,8 @@ def story_command(group: str, last: int | None, follow: bool, broker: Settings, 
 
     Coterie's broker records this in the topic __group_story. JSON is one record a line, as it is there.
     """
-    from coterie.base.errors import CoterieError
     from coterie.cli.groups.texts import story_lines
+    from coterie.client.admin.groups import NoSuchGroup
 
     def show(document: Document, cost: Cost | None, names: ShortNames) -> None:
         if output == "json":
@@ -160,14 +161,15 @@ def story_command(group: str, last: int | None, follow: bool, broker: Settings, 
         for line in story_lines(document, cost, names, coloured=True):
             click.echo(line)
 
+    async def show_story(admin: Admin) -> None:
+        if not await _story(admin.cluster, group, last, follow, show):
+            raise NoSuchGroup(f"there is no story of a group {group}; `coterie groups list` lists the groups")
+
     try:
-        shown = AskCluster(broker)(lambda admin: _story(admin.cluster, group, last, follow, show))
+        AskCluster(broker)(show_story, group=group)
     except (KeyboardInterrupt, asyncio.CancelledError):
-        if follow:
-            return
-        raise
-    if not shown:
-        raise CoterieError(f"there is no story of a group {group}; `coterie groups list` lists the groups")
+        if not follow:
+            raise
 
 
 async def _story(
@@ -256,13 +258,11 @@ def delete_command(groups: tuple[str, ...], named: tuple[str, ...], broker: Sett
     if not (groups := (*groups, *named)):
         raise click.UsageError("Missing argument 'GROUP...'.")
 
-    async def delete(admin: Admin) -> None:
-        for group in dict.fromkeys(groups):
-            await admin.delete_group(group)
-            deleted.append(group)
-
+    ask = AskCluster(broker)
     with listing_deleted("group", output) as deleted:
-        AskCluster(broker)(delete)
+        for group in dict.fromkeys(groups):
+            ask(methodcaller("delete_group", group), group=group)
+            deleted.append(group)
 
 
 command.add_command(overview_command)

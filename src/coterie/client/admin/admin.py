@@ -240,7 +240,7 @@ class Admin(HintsAtMethods):
             address = next((one.address for one in brokers if str(one.broker_id) == resource.name), None)
             if address is None:
                 ids = ", ".join(str(one.broker_id) for one in brokers)
-                raise CoterieError(f"there is no broker {resource.name}; there are {ids}")
+                raise CoterieError(f"there is no broker {resource.name}; there are these: {ids}")
             return address
 
         return itself
@@ -440,9 +440,9 @@ class Admin(HintsAtMethods):
         producers = await self.describe_producers(partition)
         hanging = next((one for one in producers if one.transaction_start == start_offset), None)
         if hanging is None:
+            shows = f"`coterie transactions producers {partition.topic}:{partition.partition}`"
             raise CoterieError(
-                f"no open transaction begins at offset {start_offset} of {partition}; "
-                "`Admin.describe_producers` shows those that are"
+                f"no open transaction begins at offset {start_offset} of {partition}; {shows} shows them"
             )
         marker, leader = requests.write_abort_marker(partition, hanging), self._brokers.leader_of(partition)
         await self._brokers.ask(f"transaction in {partition}", marker, of=leader)
