@@ -248,9 +248,11 @@ def _check_whose(directory: str) -> None:
 
 def _try_port(settings: BrokerSettings) -> None:
     """Raise CannotServe if somebody listens where this broker is to."""
-    wanted = (settings.listen_host, settings.listen_port)
+    wanted = (settings.listen_host or None, settings.listen_port)  # without a host: every address
     try:
-        for family, kind, protocol, _, address in socket.getaddrinfo(*wanted, type=socket.SOCK_STREAM):
+        for family, kind, protocol, _, address in socket.getaddrinfo(
+            *wanted, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        ):
             with socket.socket(family, kind, protocol) as probe:
                 if os.name == "posix":  # elsewhere this would let two listen on one port
                     probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -284,7 +286,7 @@ async def _listen(loop: asyncio.AbstractEventLoop, node: Node, queue: RequestQue
     try:
         server = await loop.create_server(
             lambda: SocketProtocol(node, queue),
-            settings.listen_host,
+            settings.listen_host or None,
             settings.listen_port,
             backlog=settings.socket_listen_backlog_size,
         )
@@ -321,12 +323,15 @@ async def _serve(settings: BrokerSettings, store: FileStore, clock: Callable[[],
         groups_loaded=gc.freeze,  # a million offsets are not looked through again and again
     )
     alarm.node = node
+    stopping = asyncio.Event()
+    for number in (*stop_signals(), signal.SIGINT):
+        with contextlib.suppress(NotImplementedError):  # Windows has no signal handlers in its loops
+            loop.add_signal_handler(number, stopping.set)
     server = await _listen(loop, node, queue)
     node.peers.descriptor_limit = _file_limit()
     _sweep_in(loop, node.peers)
     host, port = server.sockets[0].getsockname()[:2]
     node.advertise(host, port)
-    stopping = asyncio.Event()
     failures: list[str] = []
 
     def give_up(why: str) -> None:
@@ -338,9 +343,6 @@ async def _serve(settings: BrokerSettings, store: FileStore, clock: Callable[[],
         node.start()
     except StorageFailed as error:
         raise CannotServe(str(error)) from error
-    for number in (*stop_signals(), signal.SIGINT):
-        with contextlib.suppress(NotImplementedError):  # Windows has no signal handlers in its loops
-            loop.add_signal_handler(number, stopping.set)
     gc.freeze()  # what start-up made is never collected again
     gc.set_threshold(*GC_THRESHOLDS)
     sys.stdout.write(f"ready {f'[{host}]' if ':' in host else host}:{port}\n")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from coterie.base.errors import CoterieError
+from coterie.base.settings import nearest
 from coterie.cli.hints import Family
 from coterie.cli.options import (
     AskCluster,
@@ -21,7 +23,10 @@ from coterie.cli.options import (
 from coterie.cli.tables import table
 
 if TYPE_CHECKING:
+    from coterie.client.admin.admin import Admin
     from coterie.client.admin.messages import Resource
+
+LIKENESS = 0.8  # of two names, where one is the other misspelt
 
 
 class ConfigCommands(Family):
@@ -95,9 +100,25 @@ def alter_command(
     if not puts and not deletes:
         raise click.UsageError("say what to change: --add-config NAME=VALUE or --delete-config NAME")
     put = assigned(puts, "--add-config")
-    ask(lambda admin: admin.alter_configs(resource, put=put, delete=deletes), topics=[resource.name])
+
+    async def alter(admin: Admin) -> None:
+        if deletes:  # a broker takes any name here, and does nothing
+            _check_spelt(deletes, await admin.describe_configs(resource), resource)
+        await admin.alter_configs(resource, put=put, delete=deletes)
+
+    ask(alter, topics=[resource.name])
     done = [
         *(f"{name}={value}" for name, value in put.items()),
         *(f"{name} back to default" for name in deletes),
     ]
     return CommandResult({"set": put, "deleted": list(deletes)}, [f"{resource}: {', '.join(done)}"])
+
+
+def _check_spelt(names: Iterable[str], known: Collection[str], resource: Resource) -> None:
+    """Raise CoterieError if one of the names is a misspelt one of a setting of `resource`.
+
+    Others that are not known are left to the broker: it may keep settings of another version.
+    """
+    for name in names:
+        if name not in known and (near := nearest(name, known, likeness=LIKENESS)):
+            raise CoterieError(f"{resource} has no setting {name}; did you mean {near}?")

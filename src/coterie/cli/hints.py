@@ -95,9 +95,9 @@ def hint(context: click.Context, option: str) -> str | None:
     return None
 
 
-def hint_at_words(context: click.Context, complaint: str) -> str | None:
+def hint_at_words(context: click.Context, message: str) -> str | None:
     """Return the sentence about a word that a command does not take, or None if nothing is known of it."""
-    found = TOO_MANY.fullmatch(complaint)
+    found = TOO_MANY.fullmatch(message)
     family = context.parent.command.name if context.parent else None
     option = OPTIONS_OF_WORDS.get(f"{family} {context.command.name}")
     return f"Did you mean '{option} {found[1]}'?" if found and option else None

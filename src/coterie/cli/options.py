@@ -177,23 +177,35 @@ def in_typed_names(error: CoterieError, as_given: Iterable[str]) -> str:
     return before + semicolon + (QUOTED_OR_NAME.sub(as_typed, advice) if semicolon else advice)
 
 
+def clients_settings() -> dict[str, set[str]]:
+    """Return the names, with dots, of the settings that every client has, consumers and producers."""
+    from coterie.client.producer.settings import ProducerSettings
+    from coterie.client.settings import ClientSettings, ConsumerSettings
+
+    kinds = {"clients": ClientSettings, "consumers": ConsumerSettings, "producers": ProducerSettings}
+    return {
+        whose: {name.replace("_", ".") for name in kind.__dataclass_fields__} for whose, kind in kinds.items()
+    }
+
+
+def client_with(name: str) -> str | None:
+    """Return the kind of client that has a setting, of every one `clients`; None if there is none."""
+    return next((whose for whose, names in clients_settings().items() if name in names), None)
+
+
 def about_other_setting(said: str, name: str) -> str | None:
     """Return the error about a setting that is most like one of the broker, of topics or of another client;
     None if the client's own is nearer, or `said` is about something else or has better advice.
     """
     from coterie.base.settings.topic import TOPIC
     from coterie.broker.config.settings import KNOWN
-    from coterie.client.producer.settings import ProducerSettings
-    from coterie.client.settings import ClientSettings, ConsumerSettings
 
     unknown = f"there is no setting {name}"
     if said != unknown and not said.startswith(f"{unknown}; did you mean "):
         return None
-    every, consumers, producers = (
-        {one.replace("_", ".") for one in settings.__dataclass_fields__}
-        for settings in (ClientSettings, ConsumerSettings, ProducerSettings)
-    )
-    owners = {"consumers": consumers, "producers": producers, "topics": TOPIC, "the broker": KNOWN}
+    clients = clients_settings()
+    every = clients.pop("clients")
+    owners = {**clients, "topics": TOPIC, "the broker": KNOWN}
     near = nearest(name, chain(*owners.values()))
     if near is None or near in every or f" {near}?" in said:
         return None

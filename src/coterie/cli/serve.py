@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from coterie.base.errors import CoterieError
 from coterie.base.plain import plain
 from coterie.base.signals import stop_signals
-from coterie.cli.options import named_settings
+from coterie.cli.options import client_with, named_settings
 
 if TYPE_CHECKING:
     from coterie.broker.config.settings import BrokerSettings
@@ -66,7 +67,7 @@ def command(
 
     SIGTERM or Ctrl-C stops it. Its log goes to standard error.
     """
-    from coterie.broker.config.settings import BrokerSettings
+    from coterie.broker.config.settings import BrokerSettings, UnknownSetting
 
     to_standard_error = logging.StreamHandler()
     to_standard_error.setFormatter(PlainFormatter("%(asctime)s %(levelname)s %(message)s"))
@@ -80,7 +81,14 @@ def command(
                 "--data names no directory; leave it out for one that is deleted at the end"
             )
         given["log.dirs"] = data
-    settings = BrokerSettings.of(given)
+    try:
+        settings = BrokerSettings.of(given)
+    except UnknownSetting as error:
+        if not (whose := client_with(error.name)):
+            raise
+        raise CoterieError(
+            f"{error.name} is a setting of {whose}, not of a broker; leave it out here"
+        ) from error
     for note in settings.notes:
         _say(f"note: {note}")
     if settings.data_directory:

@@ -186,6 +186,14 @@ def test_reset_offsets_is_reset(capsys: pytest.CaptureFixture[str]):
             ["--set", "NUM.PARTITIONS=6"],
             "NUM.PARTITIONS is not a setting of a Kafka broker; did you mean num.partitions?",
         ),
+        (
+            ["--set", "max.poll.records=6"],
+            "max.poll.records is a setting of consumers, not of a broker; leave it out here",
+        ),
+        (
+            ["--set", "bootstrap.servers=kafka:9092"],
+            "bootstrap.servers is a setting of clients, not of a broker; leave it out here",
+        ),
         (["--listen", "9092"], "listeners: 9092 is not HOST:PORT with a port from 0 to 65535"),
         (["--config", "/no/such/file"], "cannot read /no/such/file: No such file or directory"),
     ],
@@ -330,6 +338,28 @@ def test_what_cannot_be_read_in_a_data_directory_is_named(tmp_path: Path, name: 
 
     assert (ended.returncode, ended.stdout) == (1, "")
     assert ended.stderr.endswith(f"coterie: cannot use {tmp_path}: {place}: Is a directory\n")
+
+
+@pytest.mark.slow
+def test_a_listener_without_a_host_listens_at_every_address(tmp_path: Path):
+    """The server.properties that Kafka comes with has such ones."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    properties = tmp_path / "server.properties"
+    properties.write_text(
+        f"listeners=PLAINTEXT://:{port},CONTROLLER://:9193\n"
+        f"advertised.listeners=PLAINTEXT://localhost:{port},CONTROLLER://localhost:9193\n"
+        f"controller.listener.names=CONTROLLER\nlog.dirs={tmp_path / 'logs'}\n"
+    )
+    words = [sys.executable, "-m", "coterie", "serve", "--config", str(properties)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == f"ready 0.0.0.0:{port}\n"
+            socket.create_connection(("127.0.0.1", port)).close()
+        finally:
+            process.terminate()
+    assert process.returncode == 0
 
 
 @pytest.mark.slow

@@ -52,6 +52,7 @@ class UnknownSetting(SettingError):
     """A name that Kafka does not know either. Names the one for a topic's setting, or the nearest known."""
 
     def __init__(self, name: str) -> None:
+        self.name = name
         if name.startswith(BEFORE_4_0) or name in NAMES_BEFORE_4_0:
             super().__init__(f"{name} is a setting of Kafka before 4.0; leave it out")
             return
@@ -59,7 +60,7 @@ class UnknownSetting(SettingError):
             hint = f"; topics have it, and {SYNONYMS[name][0][0]} says what they have by default"
         else:
             unlike_all = "; Kafka's documentation lists the names"
-            hint = did_you_mean(name, KNOWN, likeness=0.5, otherwise=unlike_all)
+            hint = did_you_mean(name, KNOWN, otherwise=unlike_all)
         super().__init__(f"{name} is not a setting of a Kafka broker{hint}")
 
 

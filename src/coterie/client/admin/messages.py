@@ -32,7 +32,7 @@ def refused(code: int, message: str | None, what: str) -> None:
         from coterie.base.settings.topic import TOPIC  # only on the way to an error
 
         name = (message or "").partition(UNKNOWN_SETTING)[2]
-        near = nearest(name, TOPIC, likeness=0.5) if name else None
+        near = nearest(name, TOPIC) if name else None
         hint = f" (did you mean {near}?)" if near else ""
         raise RefusedBy(Code(code), f"{what}: {message}{hint}" if message else what)
 
