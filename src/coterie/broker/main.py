@@ -305,6 +305,13 @@ def _topics(settings: BrokerSettings, store: FileStore) -> Topics:
         raise CannotServe(unusable(store.path, error)) from error
 
 
+def _address_of(server: asyncio.Server) -> tuple[str, int]:
+    """Return the host and port that a server listens at; of every address, in any order, that of IPv4."""
+    listens = min(server.sockets, key=lambda one: one.family != socket.AF_INET)
+    host, port, *_ = listens.getsockname()
+    return host, port
+
+
 async def _serve(settings: BrokerSettings, store: FileStore, clock: Callable[[], int]) -> int:
     loop = asyncio.get_running_loop()
     alarm = Alarm(loop, clock)
@@ -323,15 +330,12 @@ async def _serve(settings: BrokerSettings, store: FileStore, clock: Callable[[],
         groups_loaded=gc.freeze,  # a million offsets are not looked through again and again
     )
     alarm.node = node
-    stopping = asyncio.Event()
-    for number in (*stop_signals(), signal.SIGINT):
-        with contextlib.suppress(NotImplementedError):  # Windows has no signal handlers in its loops
-            loop.add_signal_handler(number, stopping.set)
     server = await _listen(loop, node, queue)
     node.peers.descriptor_limit = _file_limit()
     _sweep_in(loop, node.peers)
-    host, port = server.sockets[0].getsockname()[:2]
+    host, port = _address_of(server)
     node.advertise(host, port)
+    stopping = asyncio.Event()
     failures: list[str] = []
 
     def give_up(why: str) -> None:
@@ -343,6 +347,10 @@ async def _serve(settings: BrokerSettings, store: FileStore, clock: Callable[[],
         node.start()
     except StorageFailed as error:
         raise CannotServe(str(error)) from error
+    # Not before: until here a signal ends the process at once, and logs may take minutes to recover.
+    for number in (*stop_signals(), signal.SIGINT):
+        with contextlib.suppress(NotImplementedError):  # Windows has no signal handlers in its loops
+            loop.add_signal_handler(number, stopping.set)
     gc.freeze()  # what start-up made is never collected again
     gc.set_threshold(*GC_THRESHOLDS)
     sys.stdout.write(f"ready {f'[{host}]' if ':' in host else host}:{port}\n")
