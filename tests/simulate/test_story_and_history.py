@@ -37,8 +37,11 @@ def said(cost: Cost, document: dict[str, Any]) -> str:
     """Return the part of a story's line that has the cost."""
     if not document["size"]:
         return "nobody is left"
-    if document["state_before"] in (None, "Empty"):
+    empty = document["state_before"] in (None, "Empty")
+    if empty and document["generation"] == 1:
         return "nobody had worked before"
+    if empty and not cost.partitions:
+        return "nobody worked in it"
     if not cost.partitions:
         return "no partition stood still ("
     partitions = "1 partition" if cost.partitions == 1 else f"{cost.partitions} partitions"

@@ -196,8 +196,15 @@ def test_a_rebalance_tells_its_causes_its_cost_and_what_everybody_gained_and_los
 @pytest.mark.parametrize(
     ("changes", "cost"),
     [
-        ({"state_before": None}, "new group: nobody had worked before (1,200 ms to join)"),
-        ({"state_before": "Empty"}, "new group: nobody had worked before (1,200 ms to join)"),
+        ({"state_before": None, "generation": 1}, "new group: nobody had worked before (1,200 ms to join)"),
+        (
+            {"state_before": "Empty", "generation": 1},
+            "new group: nobody had worked before (1,200 ms to join)",
+        ),
+        (
+            {"state_before": "Empty", "generation": 3},
+            "the group was empty: nobody worked in it (1,200 ms to join)",
+        ),
         ({"size": 0, "members": {}, "joined": []}, "group ended: nobody is left"),
     ],
 )
@@ -205,6 +212,14 @@ def test_that_a_group_begins_or_ends_does_not_read_as_an_outage(changes: dict[st
     _, told, *_ = (line.strip() for line in story_lines(a_rebalance(**changes)))
 
     assert told == cost
+
+
+def test_members_that_come_back_to_an_empty_group_read_as_what_stood_still_meanwhile():
+    """As `coterie history` counts it."""
+    empty = a_rebalance(state_before="Empty", generation=3)
+    _, told, *_ = (line.strip() for line in story_lines(empty, Cost(4, 5_645, 1)))
+
+    assert told == "the group was empty: 4 partitions stood still, up to 5,645 ms (1,200 ms to join), 1 moved"
 
 
 @pytest.mark.parametrize(

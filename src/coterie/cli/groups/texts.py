@@ -218,14 +218,19 @@ def cost_text(document: Mapping[str, Any], cost: Cost | None) -> str:
     """
     if not document["size"]:
         return "group ended: nobody is left"
+    still = "no partition stood still"
+    if cost is not None and cost.partitions:
+        still = f"{counted(cost.partitions, 'partition')} stood still, up to {cost.longest_ms:,} ms"
     if document.get("state_before", "") in (None, "Empty"):
-        return f"new group: nobody had worked before ({document['barrier_ms']:,} ms to join)"
+        to_join = f"({document['barrier_ms']:,} ms to join)"
+        if document["generation"] == 1:
+            return f"new group: nobody had worked before {to_join}"
+        if cost is None or not cost.partitions:
+            return f"the group was empty: nobody worked in it {to_join}"
+        return f"the group was empty: {still} {to_join}, {cost.moved} moved"
     settled = f"{document['stopped_ms']:,} ms until all had their assignments"
     if cost is None:
         return f"{settled}, {counted(document['moved'], 'partition')} moved"
-    still = "no partition stood still"
-    if cost.partitions:
-        still = f"{counted(cost.partitions, 'partition')} stood still, up to {cost.longest_ms:,} ms"
     return f"{still} ({settled}), {cost.moved} moved"
 
 
