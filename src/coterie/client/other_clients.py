@@ -16,12 +16,21 @@ PRODUCER_METHODS = {
     "commit_transaction": TRANSACTION,
     "init_transactions": "transactional_id=..., and start() does it",
     "list_topics": "Admin.list_topics()",
-    "poll": "nothing: it sends and hears by itself",
+    "poll": "leave it out, a thread or task sends and receives",
     "produce": "send(topic, value, key=...)",
     "purge": "close(timeout_ms=0)",
     "send_and_wait": "await (await producer.send(topic, value))",
     "send_offsets_to_transaction": "send_offsets(...)",
     "stop": "close()",
+}
+BLOCKING_PRODUCER_METHODS = {name: here.removeprefix("async ") for name, here in PRODUCER_METHODS.items()} | {
+    "send_and_wait": "send(topic, value).result()"
+}
+DELIVERY_METHODS = {
+    "add_callback": "result(), which waits",
+    "add_errback": "result(), which raises what went wrong",
+    "get": "result()",
+    "is_done": "done()",
 }
 CONSUMER_METHODS = {
     "beginning_offset": "beginning_offsets(partitions)",
@@ -76,6 +85,7 @@ def refuse_mapping(face: str, *given: object) -> None:
 class HintsAtMethods:
     """Says what other clients' methods are called here, where one of those is asked for."""
 
+    __slots__ = ()
     _called_here: ClassVar[Mapping[str, str]] = {}
 
     if not TYPE_CHECKING:  # else every name would be one to mypy

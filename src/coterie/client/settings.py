@@ -324,6 +324,11 @@ def unknown(name: str, known: Iterable[str]) -> str:
 
     if name.replace("_", ".") in TOPIC:
         return f"{name} is a setting of topics, and none of this client; give it as a config of the topic"
+    from coterie.client.producer.settings import ProducerSettings
+
+    for whose, kind in (("consumers", ConsumerSettings), ("producers", ProducerSettings)):
+        if name in kind.__dataclass_fields__:
+            return f"{name} is a setting of {whose}, not of this client; leave it out here"
     return f"there is no setting {name}{did_you_mean(name, known, likeness=0.5)}"
 
 

@@ -11,6 +11,7 @@ from mypy import api
 
 import coterie.client
 from coterie.client import Admin, BlockingConsumer, BlockingProducer, Consumer, Producer
+from coterie.client.blocking.producer import BlockingDelivery
 from coterie.client.errors import WrongSetting
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -100,6 +101,9 @@ def test_mypy_takes_what_there_is_knows_its_types_and_refuses_what_is_misspelt_w
     [
         (Producer("b:1"), "send_and_wait", "await (await producer.send(topic, value))"),
         (BlockingProducer("b:1"), "produce", "send(topic, value, key=...)"),
+        (BlockingProducer("b:1"), "send_and_wait", "send(topic, value).result()"),
+        (BlockingProducer("b:1"), "begin_transaction", "with producer.transaction(): ..."),
+        (object.__new__(BlockingDelivery), "get", "result()"),
         (Consumer(bootstrap_servers="b:1"), "poll", "getmany(timeout_ms=...) or getone(timeout_ms=...)"),
         (
             BlockingConsumer(bootstrap_servers="b:1"),

@@ -72,6 +72,7 @@ def test_servers_may_be_a_text_or_a_list():
         ({"fetch.min.bytes": 5}, "write fetch_min_bytes"),
         ({"reconnect_backoff_ms": 50}, "Kafka's Java clients that this client does not have"),
         ({"qqq": 1}, "there is no setting qqq$"),
+        ({"linger_ms": 1}, "linger_ms is a setting of producers, not of this client; leave it out here$"),
         ({"max_poll_records": "many"}, "max_poll_records must be a whole number, not 'many'"),
         ({"max_poll_records": 0}, "max_poll_records must be at least 1"),
         ({"max_poll_records": True}, "max_poll_records cannot be True"),

@@ -225,8 +225,10 @@ class Admin(HintsAtMethods):
         change = requests.alter_configs(resource, changes, validate_only=validate_only)
         await self._brokers.ask(f"settings of {resource}", change, of=self._home_of(resource))
 
-    async def _insist_on_topic(self, resource: Resource) -> None:
+    async def _insist_on_topic(self, resource: Resource | str) -> None:
         """Raise `RefusedBy` for a topic that is not there: else it would be asked for again and again."""
+        if isinstance(resource, str):
+            raise TypeError(f"{resource!r} does not say whose settings: write Resource.topic({resource!r})")
         if resource.kind is ResourceKind.TOPIC:
             await self.describe_topics([resource.name])
 

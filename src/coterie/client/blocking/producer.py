@@ -15,7 +15,7 @@ from typing import Any, Unpack
 from coterie.client.blocking.face import BlockingFace, waiting
 from coterie.client.documented import lists_settings
 from coterie.client.options import ProducerOptions
-from coterie.client.other_clients import PRODUCER_METHODS
+from coterie.client.other_clients import BLOCKING_PRODUCER_METHODS, DELIVERY_METHODS, HintsAtMethods
 from coterie.client.partitions import checked_timeout_s
 from coterie.client.producer.delivery import Delivery, RecordMetadata
 from coterie.client.producer.producer import Producer
@@ -26,7 +26,7 @@ from coterie.wire.records.columns import Headers
 class BlockingProducer(BlockingFace[Producer]):
     """A producer whose calls return when they are done."""
 
-    _called_here = PRODUCER_METHODS
+    _called_here = BLOCKING_PRODUCER_METHODS
 
     @lists_settings(ProducerSettings)
     def __init__(self, bootstrap_servers: str | Sequence[str], **settings: Unpack[ProducerOptions]) -> None:
@@ -80,10 +80,11 @@ class BlockingProducer(BlockingFace[Producer]):
     send_offsets = waiting(Producer.send_offsets)
 
 
-class BlockingDelivery:
+class BlockingDelivery(HintsAtMethods):
     """One record on its way."""
 
     __slots__ = ("_delivery", "_producer")
+    _called_here = DELIVERY_METHODS
 
     def __init__(self, producer: BlockingProducer, delivery: Delivery) -> None:
         self._producer, self._delivery = producer, delivery
