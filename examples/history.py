@@ -12,6 +12,9 @@ from pyspark.sql import SparkSession
 
 from coterie.spark.history import read_directory
 
+if len(sys.argv) < 2:
+    sys.exit(__doc__)
+
 os.environ["PYSPARK_PYTHON"] = sys.executable
 spark = SparkSession.builder.master("local[2]").getOrCreate()
 found = read_directory(spark, sys.argv[1])

@@ -12,6 +12,8 @@ import sys
 
 from coterie.client import Consumer
 
+if len(sys.argv) < 3:
+    sys.exit(__doc__)
 TOPIC, GROUP, BROKER = sys.argv[1], sys.argv[2], (*sys.argv[3:], "127.0.0.1:9092")[0]
 
 

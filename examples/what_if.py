@@ -13,6 +13,9 @@ from pyspark.sql import SparkSession
 from coterie.spark.history import read_directory
 from coterie.spark.whatif import what_if
 
+if len(sys.argv) < 2:
+    sys.exit(__doc__)
+
 os.environ["PYSPARK_PYTHON"] = sys.executable
 spark = SparkSession.builder.master("local[2]").getOrCreate()
 answers = what_if(read_directory(spark, sys.argv[1]), sys.argv[2:])
