@@ -3,6 +3,7 @@ moments. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 
@@ -31,6 +32,15 @@ def _escaped(one: str) -> str:
 def counted(number: int, noun: str) -> str:
     """Return a number and its noun, in the plural unless it is one."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def most_often(times: Mapping[str, int]) -> str:
+    """Return the words that came most often, each with its number of times, and `most often` before them if
+    there are others.
+    """
+    most = max(times.values(), default=0)
+    words = [f"{word} ({number:,})" for word, number in times.items() if number == most]
+    return ("most often " if len(words) < len(times) else "") + ", ".join(words)
 
 
 def moment(at_ms: int) -> datetime | None:

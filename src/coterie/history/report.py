@@ -15,7 +15,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from coterie.base.ids import ShortNames
-from coterie.base.plain import counted, moment, moment_text
+from coterie.base.plain import counted, moment, moment_text, most_often
 from coterie.history.advice import Advice, Backing, Losses, Replays, advice_for, losses_of, seconds
 from coterie.history.ownership import costs_of
 from coterie.history.tables import Assignment, Generation, History, Stall
@@ -117,8 +117,8 @@ class Totals:
         span = often = ""
         if self.from_ms is not None and self.to_ms is not None:
             span = f" from {moment_text(self.from_ms, 'seconds')} to {moment_text(self.to_ms, 'seconds')}"
-        for cause, times in self.causes.most_common(1):
-            often = f", most often {cause} ({times:,})"
+        if self.causes:
+            often = f", {most_often(self.causes)}"
         return (
             f"{counted(self.groups, 'group')}, {counted(self.rebalances, 'rebalance')}{span}{often};"
             f" partitions stood still for {seconds(self.stood_still_ms)} in all, added up over"

@@ -8,7 +8,7 @@ import logging
 
 import pytest
 
-from coterie.base.plain import counted, plain, plain_json
+from coterie.base.plain import counted, most_often, plain, plain_json
 from coterie.cli.serve import PlainFormatter
 
 NASTY = {
@@ -70,3 +70,16 @@ def test_a_number_has_its_noun_in_the_plural_unless_it_is_one():
         "2 records",
         "1,000 records",
     ]
+
+
+@pytest.mark.parametrize(
+    ("times", "words"),
+    [
+        ({"joined": 2, "left": 1}, "most often joined (2)"),
+        ({"joined": 1}, "joined (1)"),
+        ({"joined": 1, "left": 1}, "joined (1), left (1)"),
+        ({"joined": 1_000, "left": 1_000, "expired": 1}, "most often joined (1,000), left (1,000)"),
+    ],
+)
+def test_what_came_most_often_is_all_that_did(times: dict[str, int], words: str):
+    assert most_often(times) == words

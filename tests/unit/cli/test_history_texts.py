@@ -37,7 +37,7 @@ def test_a_group_begins_with_what_it_cost_and_each_rebalance_says_what_it_cost()
     lines = plain_lines(a_group("g", stood_still_ms=2_000))
 
     assert lines == [
-        "g: 2 rebalances, most often member-joined (1); partitions stood still 2.0 s in all; "
+        "g: 2 rebalances, member-joined (1), session-expired (1); partitions stood still 2.0 s in all; "
         "1 move of a partition",
         "  2023-11-14T22:14:20.000Z  generation 1, 1 member: member-joined (90%)",
         "      because of member-joined",
@@ -62,8 +62,8 @@ def test_all_groups_are_summed_up_and_the_worst_comes_first():
 
     assert whole == (
         "2 groups, 4 rebalances from 2023-11-14T22:14:20Z to 2023-11-14T22:15:20Z,"
-        " most often member-joined (2); partitions stood still for 10.0 s in all, added up over partitions."
-        " The worst come first.\n"
+        " member-joined (2), session-expired (2); partitions stood still for 10.0 s in all,"
+        " added up over partitions. The worst come first.\n"
     )
     assert ("bad:" in first, "mild:" in second) == (True, True)
 

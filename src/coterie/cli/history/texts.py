@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from coterie.base.errors import CoterieError
-from coterie.base.plain import counted, moment_text, plain
+from coterie.base.plain import counted, moment_text, most_often, plain
 
 if TYPE_CHECKING:
     from coterie.history.tables import Generation, History
@@ -63,8 +63,7 @@ def summary(history: History) -> str:
     parts = [counted(len(history.generations), "rebalance")]
     causes = Counter(cause for one in history.generations for cause in one.causes)
     if causes:
-        ((cause, times),) = causes.most_common(1)
-        parts[0] += f", most often {cause} ({times})"
+        parts[0] += f", {most_often(causes)}"
     stood_still = sum(one.to_ms - one.from_ms for one in history.stalls)
     if stood_still:
         parts.append(f"partitions stood still {seconds(stood_still)} in all")

@@ -157,7 +157,7 @@ def unplayable(history: History) -> str:
     """Return why a group cannot be replayed, "" if it can."""
     topics = topics_of(history.assignments)
     if not rebalances_of(history) or not topics:
-        return "no rebalance of consumers is told, or nobody was ever given a partition"
+        return "no rebalance of consumers is recorded, or nobody was ever given a partition"
     if sum(topics.values()) > PARTITIONS_MOST:
         most = max(topics, key=topics.__getitem__)
         what = f"somebody was given partition {topics[most] - 1:,} of {most}"
