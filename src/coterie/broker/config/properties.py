@@ -23,7 +23,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
     lines = iter(enumerate(natural, start=1))
     for number, raw in lines:
         line = raw.lstrip(SPACES)
-        if not line or line[0] in "#!":
+        if line in {"", "\\"} or line[0] in "#!":  # Java: a lone backslash continues an empty line
             continue
         while _is_continued(line):
             line = line[:-1] + next(lines, (0, ""))[1].lstrip(SPACES)
