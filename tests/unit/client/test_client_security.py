@@ -283,7 +283,9 @@ def test_plain_words_to_a_server_that_wants_tls_get_a_hint(beaten, server_tls):
 
 
 def test_plain_words_to_a_server_that_speaks_http_get_a_hint(opened_to):
-    with pytest.raises(Disconnected, match=r"HTTP is spoken there.*are address and security_protocol right"):
+    with pytest.raises(
+        Disconnected, match=r"is not Kafka's: HTTP is spoken there.*are address and security_protocol right"
+    ):
         opened_to(Security(), b"HTTP/1.1 400 Bad Request\r\n\r\n")
 
 

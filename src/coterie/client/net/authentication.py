@@ -61,11 +61,12 @@ def untrusted(address: Address, error: ssl.SSLCertVerificationError) -> Authenti
     )
 
 
-def no_size(size: int) -> str:
-    """Return the words for an impossible size of an answer, with the protocol if it is plain to see."""
+def no_answer(size: int) -> Corrupt:
+    """Return the error of an answer whose size cannot be, with the protocol if it is plain to see."""
     begins = size.to_bytes(4, "big", signed=True)
     spoken = "HTTP" if begins == b"HTTP" else "TLS" if begins.startswith(TLS_ALERT) else ""
-    return f"its size, not {size}" + (f" ({spoken} is spoken there)" if spoken else "")
+    seen = f"{spoken} is spoken there" if spoken else f"it begins with a size of {size}"
+    return Corrupt(f"had an answer that is not Kafka's: {seen}")
 
 
 def no_tls(address: Address, error: OSError) -> Disconnected:
@@ -76,4 +77,4 @@ def no_tls(address: Address, error: OSError) -> Disconnected:
 
 def wordless(error: Disconnected | Corrupt) -> Disconnected:
     """Return the error of a connection that was over before the other side had said what it is."""
-    return Disconnected(f"{error}, before it said what it is; are address and security_protocol right?")
+    return Disconnected(f"{error} (at the first request); are address and security_protocol right?")

@@ -17,7 +17,7 @@ from coterie.client.net.authentication import (
     NO_CONNECTION,
     NONCE_BYTES,
     accepted,
-    no_size,
+    no_answer,
     no_tls,
     renewal_s,
     shaken,
@@ -112,7 +112,7 @@ class Frames(asyncio.BufferedProtocol):
 
     def _refuse(self, size: int) -> None:
         self._held = 0
-        self.ended(Corrupt("answer", expected=no_size(size)))
+        self.ended(no_answer(size))
         assert self.transport is not None
         self.transport.abort()
 

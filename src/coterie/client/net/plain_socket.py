@@ -21,7 +21,7 @@ from coterie.client.net.authentication import (
     NO_CONNECTION,
     NONCE_BYTES,
     accepted,
-    no_size,
+    no_answer,
     no_tls,
     renewal_s,
     shaken,
@@ -160,7 +160,7 @@ class BlockingConnection:
             until = time.monotonic() + self.timeout_s
             size = INT32.unpack(self._read(4, until))[0]
             if not 4 <= size <= self._most:
-                raise Corrupt("answer", expected=no_size(size))
+                raise Corrupt(f"connection to {self.address} {no_answer(size)}")
             answered, answer = reader(self._read(size, until))
             if answered != correlation:
                 raise Corrupt("answer", expected=f"correlation id {correlation}, not {answered}")
