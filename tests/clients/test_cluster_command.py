@@ -52,6 +52,8 @@ def test_what_cannot_be_set_is_one_sentence(
         (("alter", "--topic", topic), "say what to change"),
         (("alter", "--topic", topic, "--add-config", "retention.ms"), "write NAME=VALUE"),
         (("alter", "--topic", topic, "--add-config", "retention.mss=1"), "retention.ms"),
+        (("alter", "--topic", topic, "--add-config", "a.b=1,c.d=2"), "again for each setting"),
+        (("alter", "--topic", topic, "--add-config", "cleanup.policy=[compact]"), "lists without []"),
         (("alter", "--topic", topic, "--delete-config", "retention.mss"), "did you mean retention.ms?"),
         (("describe", "--topic", "no-such-topic"), "no-such-topic"),
     ):

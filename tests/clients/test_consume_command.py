@@ -85,6 +85,7 @@ def test_what_cannot_be_done_is_said(topic: str, consume: Consume) -> None:
         ((topic, "--set", "nothing"), "write NAME=VALUE"),
         ((topic, "--group", "g", "--until-end"), "leave out --group"),
         ((topic, "--group", ""), "--group names no group; leave it out to read without one"),
+        ((topic, "--from-beginning", "--set", "auto.offset.reset=latest"), "contradict each other"),
         ((topic, "--until-end"), "add --from-beginning"),
     ):
         code, said, complained = consume(*words)

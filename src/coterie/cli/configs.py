@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable
 from functools import wraps
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from coterie.client.admin.messages import Resource
 
 LIKENESS = 0.8  # of two names, where one is the other misspelt
+
+SEVERAL = re.compile(r",\s*[a-z]+(\.[a-z]+)+=")  # as Kafka's tool takes them: retention.ms=1,segment.ms=2
 
 
 class ConfigCommands(Family):
@@ -100,6 +103,11 @@ def alter_command(
     if not puts and not deletes:
         raise click.UsageError("say what to change: --add-config NAME=VALUE or --delete-config NAME")
     put = assigned(puts, "--add-config")
+    for name, value in put.items():
+        if value.startswith("[") or SEVERAL.search(value):
+            raise click.UsageError(
+                f"--add-config {name}={value}: write it again for each setting, and lists without []"
+            )
 
     async def alter(admin: Admin) -> None:
         if deletes:  # a broker takes any name here, and does nothing

@@ -79,6 +79,10 @@ def command(
     """
     earliest = from_beginning or start in BEGINNING or offset in BEGINNING
     first = None if offset in (None, *BEGINNING, *END) else whole_number(offset)
+    if from_beginning and broker.get("auto_offset_reset", "earliest") != "earliest":
+        raise click.UsageError(
+            f"--from-beginning and auto.offset.reset={broker['auto_offset_reset']} contradict each other"
+        )
     settings = {
         "client_id": "coterie-consume",
         "group_id": None,

@@ -28,6 +28,7 @@ KAFKAS = {
     "consume --max-messages": "Did you mean '--max'?",
     "consume --property": PRINTED,
     "consume --timeout-ms": "--until-end stops at the end of the topic.",
+    "describe --all-groups": "'coterie groups' shows all groups.",
     "describe --entity-type": ENTITIES,
     "describe --state": "The state is shown without it.",
     "groups --all-groups": "'coterie groups' shows all groups.",
@@ -40,6 +41,7 @@ KAFKAS = {
     "produce --reader-property": READ,
     "reset --dry-run": "Nothing is changed without --execute.",
     "serve --port": "Did you mean '--listen HOST:PORT'?",
+    "transactions find-hanging": "'coterie transactions list --state Ongoing' shows those that are open.",
     "topics --alter": "Did you mean 'coterie topics add-partitions'?",
 }
 """What to type for options of Kafka's tools that are like none of the command here."""
@@ -65,6 +67,8 @@ class Family(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if not (name.startswith("-") or ctx.resilient_parsing or self.get_command(ctx, name)):
+            if kafkas := KAFKAS.get(f"{self.name} {name}"):
+                ctx.fail(f"No such command {name!r}. {kafkas}")
             near = nearest(name, self.commands)
             meant = f"'{ctx.command_path} {self.shown_by} {name}'"
             ctx.fail(f"No such command {name!r}. Did you mean {f'{near!r}, or ' if near else ''}{meant}?")

@@ -132,6 +132,11 @@ def test_a_command_line_that_makes_no_sense_ends_with_2(capsys: pytest.CaptureFi
         ),
         ("consume lines --command-property check.crcs=false", "Did you mean '--set NAME=VALUE'?"),
         ("produce lines --compression-codec gzip", "Did you mean '--set compression.type=gzip'?"),
+        ("groups describe --all-groups", "'coterie groups' shows all groups."),
+        (
+            "transactions find-hanging",
+            "'coterie transactions list --state Ongoing' shows those that are open.",
+        ),
         ("groups readers", "Did you mean 'coterie groups describe readers'?"),
         ("topics lines", "Did you mean 'list', or 'coterie topics describe lines'?"),
         ("transactions billing-1", "Did you mean 'coterie transactions describe billing-1'?"),
