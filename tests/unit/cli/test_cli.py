@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -19,6 +20,7 @@ import coterie
 from coterie.cli import cli, main
 
 NO_CONTEXT = click.Context(cli)
+API_VERSIONS = 18
 HEAVY = {"rich", "numpy", "pyarrow", "pyspark", "numba", "pandas", "difflib", "hypothesis", "pytest"}
 
 
@@ -377,8 +379,12 @@ def test_a_broker_whose_standard_files_are_closed_serves(tmp_path: Path):
     with subprocess.Popen(["sh", "-c", words]) as process:
         try:
             while process.poll() is None:
-                with contextlib.suppress(ConnectionRefusedError):
-                    socket.create_connection(("127.0.0.1", port)).close()
+                with (
+                    contextlib.suppress(ConnectionRefusedError),
+                    socket.create_connection(("127.0.0.1", port)) as asking,
+                ):  # who is answered knows that the broker handles signals by now
+                    asking.sendall(struct.pack(">ihhih", 10, API_VERSIONS, 0, 1, -1))
+                    assert asking.recv(1)
                     break
                 time.sleep(0.02)
             assert process.poll() is None
