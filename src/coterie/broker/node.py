@@ -160,6 +160,7 @@ class Node:
             settings=settings,
             topics=topics,
             store=store,
+            replica_manager=self.replica_manager,
             purgatory=self.purgatory,
             clock=self.clock,
             load_coordinator=self.load_coordinator,

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from coterie.broker.runtime.purgatory import Purgatory
     from coterie.broker.runtime.replica_manager import ReplicaManager
     from coterie.broker.topics.manager import TopicManager
-    from coterie.broker.topics.registry import Topics
 
 log = logging.getLogger("coterie.story")
 
@@ -81,7 +80,6 @@ class StoryParts(NamedTuple):
     settings: BrokerSettings
     clock: Clock
     purgatory: Purgatory
-    topics: Topics
     topic_manager: TopicManager
     replica_manager: ReplicaManager
 
@@ -204,8 +202,7 @@ class StoryTopic:
     def _write(self, records: list[Record]) -> None:
         now_ms = self._parts.clock.now_ms()
         try:
-            if self._parts.topics.get(STORY_TOPIC) is None:
-                self._parts.topic_manager.ensure_internal(STORY_TOPIC)
+            self._parts.topic_manager.ensure_internal(STORY_TOPIC)
             self._parts.replica_manager.append(
                 STORY_TOPIC, 0, build_batch(records), now_ms=now_ms, origin="coordinator"
             )

@@ -486,8 +486,7 @@ class ShardsOfTopic(ABC, Generic[H]):
 
     def host_of(self, name: str) -> H:
         """Return the shard that a group id or a transactional id hashes to (P-6)."""
-        if self.parts.topics.get(self.topic) is None:
-            self.parts.topic_manager.ensure_internal(self.topic)
+        self.parts.topic_manager.ensure_internal(self.topic)
         return self.host_at(coordinator_partition(name, partition_count=self.partition_count))
 
     def host_at(self, partition: int) -> H:

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from coterie.broker.runtime.clock import Clock
     from coterie.broker.runtime.groups import Coordinator
     from coterie.broker.runtime.purgatory import Purgatory
+    from coterie.broker.runtime.replica_manager import ReplicaManager
     from coterie.broker.topics.registry import Topics
     from coterie.broker.topics.topic import Topic
     from coterie.storage.config import LogConfig
     from coterie.storage.directory import Store
-    from coterie.storage.log.partition import PartitionLog
 
 log = logging.getLogger("coterie.broker")
 
@@ -43,6 +43,7 @@ class TopicManager:
         settings: BrokerSettings,
         topics: Topics,
         store: Store,
+        replica_manager: ReplicaManager,
         purgatory: Purgatory,
         clock: Clock,
         load_coordinator: Callable[[], Coordinator],
@@ -50,12 +51,10 @@ class TopicManager:
         self._settings = settings
         self._topics = topics
         self._store = store
+        self._replica_manager = replica_manager
         self._purgatory = purgatory
         self._clock = clock
         self._load_coordinator = load_coordinator
-
-    def _log_of(self, topic: str, partition: int) -> PartitionLog | None:
-        return self._store.logs.get(TopicPartition(topic, partition))
 
     def create_topic(
         self,
@@ -154,7 +153,7 @@ class TopicManager:
         how many the topic has then.
         """
         for partition in reversed(added):
-            there = self._log_of(topic.name, partition)
+            there = self._replica_manager.log_of(topic.name, partition)
             if (there is not None and there.end_offset) or self._topics.by_id(topic.topic_id) is None:
                 return partition + 1
             yield from self._drop_logs(topic.name, range(partition, partition + 1))
@@ -183,7 +182,7 @@ class TopicManager:
         self._topics.change([replace(topic, configs=dict(wanted[topic.name])) for topic in topics])
         for topic in topics:
             for partition in range(topic.partitions):
-                there = self._log_of(topic.name, partition)
+                there = self._replica_manager.log_of(topic.name, partition)
                 if there is not None:
                     there.configure(made[topic.name])
 
