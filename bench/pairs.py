@@ -49,7 +49,7 @@ def main() -> int:
             figures = {tree: figures_of(tree, asked.claims) for tree in trees}
             for what in figures[other].keys() ^ figures[REPOSITORY].keys():
                 print(f"pair {number + 1}: {what}: measured by one of the two only", file=sys.stderr)
-            for what in figures[other].keys() & figures[REPOSITORY].keys():
+            for what in (one for one in figures[REPOSITORY] if one in figures[other]):
                 pair = Pair(figures[other][what], figures[REPOSITORY][what])
                 pairs.setdefault(what, []).append(pair)
                 print(
@@ -78,6 +78,9 @@ def arguments() -> argparse.Namespace:
 def checked_out(commit: str) -> Iterator[Path]:
     """Yield a folder with the files of a commit, gone afterwards; what benches have fetched is there, too."""
     place = CACHE / "pairs" / "other"
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else only this tree's modules would come compiled
+    if place.exists():  # a run was killed
+        git("worktree", "remove", "--force", str(place))
     git("worktree", "add", "--force", "--detach", str(place), commit)
     try:
         (place / ".cache").symlink_to(CACHE)
@@ -95,11 +98,10 @@ def git(*words: str) -> None:
 
 def figures_of(tree: Path, claims: list[str]) -> dict[str, float]:
     """Return each figure of the claims as a tree measures it, once. Raises `SetupError` if it cannot."""
-    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     ran = subprocess.run(
         [sys.executable, "-m", "bench", "--only", "coterie", "--repeats", "1", "--no-write", *claims],
         cwd=tree,
-        env=kept | {"PYTHONPATH": f"{tree / 'src'}{os.pathsep}{tree}"},
+        env=os.environ | {"PYTHONPATH": f"{tree / 'src'}{os.pathsep}{tree}"},
         stdout=subprocess.PIPE,
         text=True,
         check=False,
