@@ -49,7 +49,7 @@ def topic() -> Iterator[str]:
     rows = [one for one in TOPIC.values() if one.about]
     yield from table(rows, "what it does", ("default from the broker's", given))
     yield from without_effect(
-        "Topics may have these of Kafka's as well; with one broker, and plain files, they have no effect:",
+        "Topics may have these of Kafka's as well; they have no effect here:",
         sorted(NO_EFFECT),
     )
 

@@ -237,10 +237,14 @@ class AskCluster:
     settings: Settings
 
     def __call__(
-        self, question: Callable[[Admin], Awaitable[Any]], *, group: str = "", topics: Iterable[str] = ()
+        self,
+        question: Callable[[Admin], Awaitable[Any]],
+        *,
+        groups: Iterable[str] = (),
+        topics: Iterable[str] = (),
     ) -> Any:
-        """Return the result of `question`. If the group or one of the topics is misspelt, the error names
-        the nearest that there is.
+        """Return the result of `question`. If one of the groups or topics is misspelt, the error names the
+        nearest that there is.
         """
         from coterie.client.admin.admin import Admin
 
@@ -257,7 +261,7 @@ class AskCluster:
                 except CoterieError as error:
                     hint = ""
                     with suppress(CoterieError):  # whoever may not list them is told what went wrong first
-                        hint = await nearest_name(admin, error, group, topics)
+                        hint = await nearest_name(admin, error, groups, topics)
                     if not hint:
                         raise
                     raise CoterieError(f"{error}{hint}") from error
@@ -265,7 +269,9 @@ class AskCluster:
         return asyncio.run(run())
 
 
-async def nearest_name(admin: Admin, error: CoterieError, group: str, topics: Iterable[str]) -> str:
+async def nearest_name(
+    admin: Admin, error: CoterieError, groups: Iterable[str], topics: Iterable[str]
+) -> str:
     """Return a hint to add to an error about a name that is not there: the nearest known one, or nothing."""
     from coterie.base.codes import Code
     from coterie.base.errors import RefusedBy
@@ -274,7 +280,7 @@ async def nearest_name(admin: Admin, error: CoterieError, group: str, topics: It
     code = error.code if isinstance(error, RefusedBy) else None
     wrong: Iterable[str]
     if isinstance(error, NoSuchGroup) or code is Code.GROUP_ID_NOT_FOUND:
-        wrong, known = [group], await groups_known(admin)
+        wrong, known = groups, await groups_known(admin)
     elif code is Code.UNKNOWN_TOPIC_OR_PARTITION:
         wrong, known = (one.partition(":")[0] for one in topics), await topics_known(admin)
     else:

@@ -269,4 +269,4 @@ def test_a_hint_that_cannot_be_looked_up_does_not_hide_what_went_wrong(
     monkeypatch.setattr("coterie.client.admin.admin.Admin", MayNotList)
 
     with pytest.raises(CoterieError, match=r"^there is no classic group biling$"):
-        AskCluster({})(lambda admin: admin.describe_group("biling"), group="biling")
+        AskCluster({})(lambda admin: admin.describe_group("biling"), groups=["biling"])

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from operator import methodcaller
 from typing import TYPE_CHECKING
 
 import click
@@ -115,7 +114,7 @@ def describe_command(ask: AskCluster, group: str, members: bool, last_commit: bo
         ends = await admin.list_group_ends({*committed, *described.owners()})
         return described, GroupOffsets(committed, ends)
 
-    described, offsets = ask(describe, group=group)
+    described, offsets = ask(describe, groups=[group])
     if last_commit:
         from coterie.client.admin.commit_times import commit_times
 
@@ -136,7 +135,7 @@ def members_of(ask: AskCluster, group: str) -> CommandResult:
     """Return a group and its members."""
     from coterie.cli.groups.texts import group_document, headline, member_lines
 
-    document = group_document(ask(lambda admin: admin.describe_group(group), group=group))
+    document = group_document(ask(lambda admin: admin.describe_group(group), groups=[group]))
     return CommandResult(document, [headline(document), "", *member_lines(document)])
 
 
@@ -166,7 +165,7 @@ def story_command(group: str, last: int | None, follow: bool, broker: Settings, 
             raise NoSuchGroup(f"there is no story of a group {group}; `coterie groups list` lists the groups")
 
     try:
-        AskCluster(broker)(show_story, group=group)
+        AskCluster(broker)(show_story, groups=[group])
     except (KeyboardInterrupt, asyncio.CancelledError):
         if not follow:
             raise
@@ -232,7 +231,7 @@ def evict_command(
         raise click.UsageError("say which member: --member ID or --instance ID")
     ask(
         lambda admin: admin.evict_member(group, member_id=member or "", instance_id=instance, reason=reason),
-        group=group,
+        groups=[group],
     )
     who = f"member {member}" if member else f"the member with instance id {instance}"
     return CommandResult(
@@ -258,11 +257,13 @@ def delete_command(groups: tuple[str, ...], named: tuple[str, ...], broker: Sett
     if not (groups := (*groups, *named)):
         raise click.UsageError("Missing argument 'GROUP...'.")
 
-    ask = AskCluster(broker)
-    with listing_deleted("group", output) as deleted:
+    async def delete(admin: Admin) -> None:
         for group in dict.fromkeys(groups):
-            ask(methodcaller("delete_group", group), group=group)
+            await admin.delete_group(group)
             deleted.append(group)
+
+    with listing_deleted("group", output) as deleted:
+        AskCluster(broker)(delete, groups=(one for one in groups if one not in deleted))
 
 
 command.add_command(overview_command)

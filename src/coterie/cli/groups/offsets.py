@@ -160,7 +160,7 @@ def delete_offsets_command(ask: AskCluster, group: str, topics: tuple[str, ...])
         await admin.delete_group_offsets(group, partitions)
         return partitions
 
-    deleted = ask(delete, group=group, topics=topics)
+    deleted = ask(delete, groups=[group], topics=topics)
     return CommandResult(
         {"group": group, "deleted": [one._asdict() for one in deleted]},
         [f"group {group} has no offsets any more for {partitions_text(by_topic(deleted))}"],
