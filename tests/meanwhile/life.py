@@ -20,7 +20,7 @@ from uuid import UUID
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
 from coterie.broker.api import FAMILIES
-from coterie.broker.net.context import WAITS, Context, Hangup
+from coterie.broker.net.context import WAITS, Context, Hangup, Origin
 from coterie.broker.runtime.pieces import Aside
 from coterie.wire.api.apis import APIS
 from coterie.wire.api.codec import (
@@ -191,10 +191,7 @@ class Life:
                 operation.ended = self.at
                 operation.codes = {key: Code(int(code)) for key, code in read(response).items()}
 
-        context = Context(
-            api_key=api, version=version, correlation_id=1, client_id="life", client_host="/127.0.0.1",
-            listener_host_port=("127.0.0.1", 9092), send=answered,
-        )  # fmt: skip
+        context = Context(header, Origin(("127.0.0.1", 9092), "/127.0.0.1"), answered)
         answered(context, handler(context, build(request_type(api, version), **terms)))
 
     def step(self, task: Task) -> None:

@@ -18,8 +18,10 @@ from swarm.world import (
     World,
 )
 
+from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
 from coterie.client.member import Generation
+from coterie.client.net import messages
 from coterie.simulate.agenda import (
     START_MS,
 )
@@ -102,6 +104,34 @@ def test_a_broker_reads_the_clock_when_it_starts_and_not_again():
         cluster.restart(1)
 
         assert broker.process.clock() == START_MS - 3_600_000
+
+
+# -- connections
+
+
+def test_who_looks_for_a_coordinator_behind_its_own_fetch_finds_it_before_that_is_over():
+    quiet = {
+        "delay_ms": 1,
+        "spike_chance": 0.0,
+        "reset_chance": 0.0,
+        "hiccup_chance": 0.0,
+        "old_versions": False,
+    }
+    with listening() as mistakes:
+        scenario = Scenario(1, mistakes, options=a_lonely_scenario(topics={"t": 1}, **quiet))
+        cluster, world = scenario.cluster, scenario.world
+        cluster.start()
+        client, broker, answers = Client(cluster, "c"), cluster.brokers[1], []
+        terms = {"max_wait_ms": 5_000, "max_bytes": 1 << 20, "partition_max_bytes": 1 << 20, "isolation": 0}
+        requests = messages.fetch(11, {T0: 0}, **terms), messages.find_coordinator(3, "g")
+
+        for request in requests:
+            client.call(broker, request, timeout_ms=60_000, done=answers.append)
+        world.run(START_MS + 100)
+
+        fetched, found = answers
+        assert fetched.responses[0].partitions[0].error_code == Code.NONE
+        assert found.node_id == 1
 
 
 # -- commits

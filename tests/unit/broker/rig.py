@@ -11,11 +11,12 @@ from typing import Any
 
 from coterie.broker.config.settings import BrokerSettings
 from coterie.broker.net.connection import Connection
-from coterie.broker.net.context import Context
+from coterie.broker.net.context import Context, Origin
 from coterie.broker.node import Node
 from coterie.broker.topics.registry import Topics
 from coterie.storage.files import FileStore
 from coterie.wire.api.codec import (
+    RequestHeader,
     decode_response,
     encode_request,
 )
@@ -31,13 +32,7 @@ def a_context(
 ) -> Context:
     """Return what a handler is told beside a request's fields; `send` gets an answer that comes later."""
     return Context(
-        api_key=api_key,
-        version=version,
-        correlation_id=1,
-        client_id="rig",
-        client_host="/127.0.0.1",
-        listener_host_port=("127.0.0.1", 9092),
-        send=send,
+        RequestHeader(api_key, version, 1, "rig", 0), Origin(("127.0.0.1", 9092), "/127.0.0.1"), send
     )
 
 

@@ -6,6 +6,7 @@ Batches pass through unread: the log checks and stamps them, and a fetch answers
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
@@ -209,7 +210,8 @@ def _fetch(parts: Parts, ctx: Context, request: Any) -> Pieces[Any]:
     parked = parts.purgatory.park(operation, keys=wanted, deadline_ms=parts.clock.now_ms() + wait_ms)
     if parked is None:
         return WAITS
-    ctx.when_gone(lambda: parts.purgatory.withdraw(parked))
+    ctx.when_gone(partial(parts.purgatory.withdraw, parked))
+    ctx.when_hurried(partial(parts.purgatory.force, parked))
     if len(wanted) > ITEMS_AT_ONCE:
         for place, key in enumerate(wanted):
             parts.purgatory.look_again(parked, key)

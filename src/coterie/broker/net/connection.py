@@ -1,8 +1,8 @@
 """One client's connection to a broker, without input or output: bytes come in, answers go to a transport.
 
 Requests are cut from the stream and answered one at a time in order. As in Apache Kafka, a connection's next
-request is looked at only when the one before it has been answered, so a parked join or fetch holds back its
-own connection and no other.
+request is looked at only when the one before it has been answered, so a parked join holds back its own
+connection and no other. A parked fetch does not: it answers early when another kind of request is behind it.
 
 A `Connection` is told what happens by the names of `asyncio.Protocol`'s callbacks, and acts by the names of
 asyncio's transports: `server` puts sockets around it, the swarm and the tests networks of their own.
@@ -176,11 +176,8 @@ class Connection:
             return
         if self._closed:
             return
-        rest = (
-            data
-            if self._in_flight or not self._writable or self._large is not None
-            else self._take_ahead(data)
-        )
+        waits = self._in_flight or not self._writable or self._large is not None
+        rest = data if waits else self._take_ahead(data)
         if not self._closed:  # by what came first
             self._buffer += rest if self._large is None else self._large.gather(rest)
         self._pump(taken=rest is not data)
@@ -227,12 +224,7 @@ class Connection:
             return data
         self._pumping = True
         try:
-            while (
-                not self._in_flight
-                and self._writable
-                and not self._closed
-                and len(begun) + len(data) - at >= 4
-            ):
+            while self._writable and not (self._in_flight or self._closed or len(begun) + len(data) - at < 4):
                 (size,) = SIZE.unpack_from(begun or data, 0 if begun else at)
                 end = at + SIZE.size + size - len(begun)
                 if not 0 <= size <= self._longest - SIZE.size or end > len(data):
@@ -254,15 +246,16 @@ class Connection:
             return
         self._pumping = True
         try:
-            while not self._in_flight and self._writable and not self._closed:
-                if self._large is not None:
+            while self._writable and not self._closed:
+                if self._in_flight:
+                    if not (self._buffer and self._hurries()):
+                        break
+                elif self._large is not None:
                     if self._large.missing:
                         break
                     taken = True
                     self._take_large()
-                    continue
-                frame = self._next_frame()
-                if frame is not None:
+                elif (frame := self._next_frame()) is not None:
                     taken = True
                     self._take(frame)
                 elif self._large is None:
@@ -276,6 +269,23 @@ class Connection:
             self._held = held
             self.node.peers.hold(self, held, anew=taken)
         self._balance_reading()
+
+    def _hurries(self) -> bool:
+        """Return whether what is in flight answers now, with what there is: a fetch that waits for more.
+
+        So it does when a request of another kind has come whole behind it, or is longer than what is read.
+        """
+        waiting, buffer = self._awaiting, self._buffer
+        if waiting is None or len(buffer) < SIZE.size or buffer[4:6] == waiting.api_key.to_bytes(2, "big"):
+            return False
+        (size,) = SIZE.unpack_from(buffer)
+        if size < 0 or len(buffer) < min(SIZE.size + size, UNREAD_BYTES_MAX + 1):
+            return False
+        try:
+            return waiting.hurry()
+        except Exception:  # noqa: BLE001  a handler's mistake
+            self._fail()
+            return False
 
     def _next_frame(self) -> bytes | None:
         """Return the next request with its size, None before all of it has come."""
@@ -361,9 +371,8 @@ class Connection:
         """Answer the large request that has come whole. It has no fast path."""
         assert self._large is not None
         large, self._large = self._large, None
-        room = self._room_for(
-            len(large.room)
-        )  # kio copies what it reads, and has no words for what it cannot get
+        # kio copies what it reads, and has no words for what it cannot get.
+        room = self._room_for(len(large.room))
         if room is None:
             return
         room.close()
@@ -427,6 +436,7 @@ class Connection:
         request = yield from decode_in_pieces(header, frame)
         if not self._closed:
             self._serve(header, handler, request)
+            self._pump()
 
     def _work(self, pieces: Pieces[None]) -> None:
         """Do in pieces what the answer to a request takes."""
@@ -459,17 +469,8 @@ class Connection:
         if self._peer_closed and (header.api_key != ApiKey.PRODUCE or request is None or request.acks != 0):
             self._forget()
             return
-        context = Context(
-            api_key=header.api_key,
-            version=header.api_version,
-            correlation_id=header.correlation_id,
-            client_id=header.client_id,
-            client_host=self.origin.host,
-            listener_host_port=self.origin.listener,
-            send=self._answer,
-        )
         self._in_flight = True
-        self._awaiting = context
+        self._awaiting = context = Context(header, self.origin, self._answer)
         response = handler(context, request)
         if response is WAITS:
             return
@@ -500,6 +501,7 @@ class Connection:
         except StopIteration as done:
             response = done.value
         if response is WAITS:
+            self._pump()
             return
         parts: list[bytes] = []
         if response is not SILENT and stops > LIGHT_STOPS:
@@ -514,9 +516,7 @@ class Connection:
         if self._peer_closed and parts:
             self._forget()
             return
-        assert self._peer_closed or self._awaiting is context, (
-            f"an answer to {context.api_key} nobody waits for"
-        )
+        assert self._peer_closed or self._awaiting is context, f"answered twice: {context.api_key}"
         self._awaiting = None
         size = sum(map(len, parts))
         if size > LARGE_BYTES:

@@ -60,6 +60,7 @@ class Context:
     """One request: who sent it, in which version, and where its answer goes."""
 
     __slots__ = (
+        "_finish_now",
         "_gone",
         "_hung_up",
         "_send",
@@ -71,24 +72,13 @@ class Context:
         "version",
     )
 
-    def __init__(
-        self,
-        *,
-        api_key: int,
-        version: int,
-        correlation_id: int,
-        client_id: str | None,
-        client_host: str,
-        listener_host_port: tuple[str, int],
-        send: Callable[[Context, Any], None],
-    ) -> None:
-        self.api_key = api_key
-        self.version = version
-        self.correlation_id = correlation_id
-        self.client_id = client_id
-        self.client_host = client_host
-        self.listener_host_port = listener_host_port
+    def __init__(self, header: RequestHeader, origin: Origin, send: Callable[[Context, Any], None]) -> None:
+        """`send` gets an answer that comes later, with this."""
+        self.api_key, self.version, self.correlation_id, self.client_id, _ = header
+        self.client_host = origin.host
+        self.listener_host_port = origin.listener
         self._gone: Callable[[], None] | None = None
+        self._finish_now: Callable[[], None] | None = None
         self._hung_up = False
         self._send = send
 
@@ -110,6 +100,20 @@ class Context:
         self._hung_up = True
         if self._gone is not None:
             self._gone()
+
+    def when_hurried(self, finish: Callable[[], None]) -> None:
+        """Have `finish` called, once, when a request of another kind waits behind this one.
+
+        It answers with what is there, as at its deadline. Who does not ask for it is never hurried.
+        """
+        self._finish_now = finish
+
+    def hurry(self) -> bool:
+        """Answer now what would wait for more; return False of a request that cannot."""
+        finish, self._finish_now = self._finish_now, None
+        if finish is not None:
+            finish()
+        return finish is not None
 
 
 def milliseconds(span: Any) -> int:

@@ -99,6 +99,11 @@ class Purgatory:
         if not parked.done and parked.operation.ready(key):
             self._finish(parked, forced=False)
 
+    def force(self, parked: Parked) -> None:
+        """Finish an operation now as at its deadline, unless it has finished."""
+        if not parked.done:
+            self._finish(parked, forced=True)
+
     def withdraw(self, parked: Parked) -> None:
         """Forget an operation whose caller is gone; it is not finished."""
         if not parked.done:
@@ -183,8 +188,7 @@ class Purgatory:
 
     def _force(self, key: Hashable, now_ms: int) -> None:
         if isinstance(key, Parked):
-            if not key.done:
-                self._finish(key, forced=True)
+            self.force(key)
             return
         ring = self._timers.pop(key, None)
         if ring is not None and self._deadlines.at(key) is None:
