@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID
 
 from coterie.base.hashes import coordinator_partition
@@ -19,6 +19,7 @@ from coterie.base.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from coterie.broker.config.settings import BrokerSettings
 from coterie.broker.net.connection import Connection
 from coterie.broker.node import Node
+from coterie.broker.runtime.leadership import NodeEndpoint
 from coterie.broker.topics.registry import Topics
 from coterie.storage.log.contract import StorageFailed
 from coterie.storage.log.partition import PartitionLog
@@ -167,6 +168,8 @@ class Session(Connection):
 class Leads:
     """Which broker a node believes to lead a partition of groups; news takes its time."""
 
+    alone: Final = False
+
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self.mine: set[int] = set()
@@ -176,14 +179,20 @@ class Leads:
         """Return whether this node leads a partition."""
         return topic != OFFSETS_TOPIC or partition in self.mine
 
-    def leader_of(self, topic: str, partition: int) -> tuple[int, str, int] | None:
-        """Return the node and the address of a partition's leader, None while it has none."""
+    def leader_of(self, topic: str, partition: int) -> NodeEndpoint | None:
+        """Return a partition's leader, None while it has none."""
         leader = self._broker.node_id
         if topic == OFFSETS_TOPIC:
             leader = self.seen.get(partition, NOBODY)
-        if leader == NOBODY:
-            return None
-        return leader, self._broker.cluster.brokers[leader].host, PORT
+        return None if leader == NOBODY else self._broker.cluster.brokers[leader].endpoint
+
+    def leader_epoch(self, topic: str, partition: int) -> int:
+        """Return the epoch of a partition's last election."""
+        return self._broker.cluster.led[partition].epoch if topic == OFFSETS_TOPIC else 0
+
+    def live_brokers(self) -> tuple[NodeEndpoint, ...]:
+        """Return the brokers that live."""
+        return tuple(one.endpoint for one in self._broker.cluster.brokers.values() if one.alive)
 
 
 class Process:
@@ -314,6 +323,11 @@ class Broker:
     def alive(self) -> bool:
         """Whether a process runs."""
         return self.process is not None
+
+    @property
+    def endpoint(self) -> NodeEndpoint:
+        """The id and the address of the broker."""
+        return NodeEndpoint(self.node_id, self.host, PORT)
 
     def accept(self, channel: Channel) -> Session | None:
         """Return the broker's end of a new connection, None if nobody listens."""

@@ -15,7 +15,7 @@ from coterie.broker.fastpath import FastPath, FastPathParts
 from coterie.broker.net.context import Hangup
 from coterie.broker.net.peers import Peers
 from coterie.broker.runtime.clock import Clock
-from coterie.broker.runtime.leadership import Alone
+from coterie.broker.runtime.leadership import Alone, ElectedLeaders, Elections
 from coterie.broker.runtime.pieces import Pieces, Scheduler, at_once
 from coterie.broker.runtime.purgatory import Purgatory
 from coterie.broker.runtime.replica_manager import ReplicaManager
@@ -23,6 +23,7 @@ from coterie.broker.topics.manager import TopicManager
 from coterie.wire.api.apis import APIS
 
 if TYPE_CHECKING:
+    from coterie.base.ids import TopicPartition
     from coterie.broker.config.settings import BrokerSettings
     from coterie.broker.net.context import Context
     from coterie.broker.runtime.cleaner import Cleaner, WorksBeside
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from coterie.broker.runtime.transactions import MarkerWriter, TransactionCoordinator
     from coterie.broker.topics.registry import Topics
     from coterie.storage.directory import Store
+    from coterie.storage.log.partition import PartitionLog
     from coterie.wire.api.codec import RequestHeader
 
 API_VERSIONS = 18
@@ -101,10 +103,12 @@ class Node:
     """The logs, by TopicPartition, and the directory that they lie in."""
     replica_manager: ReplicaManager
     """Finds the logs of partitions, dates records and appends them."""
+    led_log: Callable[[TopicPartition], PartitionLog | None]
+    """Finds the log of a partition that this node leads; None of any other."""
     purgatory: Purgatory
     """The operations that wait, such as fetches, and the timers."""
     leadership: Leadership
-    """Which node leads a partition: this one, but in the swarm."""
+    """Which node leads a partition, and in which epoch: this one, unless it is one of several."""
     peers: Peers
     """The connections, and what they may hold together."""
     cleaner: Cleaner
@@ -147,7 +151,10 @@ class Node:
         self.scheduler = Scheduler(call_soon, work)
         self.new_uuid = new_uuid
         self.purgatory = Purgatory(alarm)
-        self.leadership = leadership or Alone(settings.node_id, self.address)
+        self.leadership = leadership or Alone(
+            settings.node_id, self.address, settings.broker_rack, store.logs
+        )
+        self.led_log = store.logs.get if self.leadership.alone else self._log_if_led
         self.groups_loaded = groups_loaded
         self.peers = Peers(
             idle_ms=settings.connections_max_idle_ms,
@@ -172,6 +179,17 @@ class Node:
     def parts(self, wanted: type[P]) -> P:
         """Return a NamedTuple of parts, each of which is this node's of that name."""
         return wanted._make(getattr(self, name) for name in wanted._fields)
+
+    def _log_if_led(self, name: TopicPartition) -> PartitionLog | None:
+        return self.store.logs.get(name) if self.leadership.leads(*name) else None
+
+    @cached_property
+    def elections(self) -> Elections:
+        """Takes the news of elections, where this node is one of several."""
+        assert isinstance(self.leadership, ElectedLeaders)
+        return Elections(
+            self.leadership, self.store.logs, self.purgatory, self.load_coordinator, self.load_transactions
+        )
 
     # The core is imported on first use, and soon after the broker is ready if nobody asks: start-up is short.
 

@@ -13,6 +13,7 @@ from coterie.broker.config.settings import BrokerSettings
 from coterie.broker.net.connection import Connection
 from coterie.broker.net.context import Context, Origin
 from coterie.broker.node import Node
+from coterie.broker.runtime.leadership import Leadership
 from coterie.broker.topics.registry import Topics
 from coterie.storage.files import FileStore
 from coterie.wire.api.codec import (
@@ -88,8 +89,8 @@ class Rig:
         self.node.start()
         self.settle()
 
-    def a_node(self) -> Node:
-        """Return a node on the store, in this rig's time."""
+    def a_node(self, leadership: Leadership | None = None) -> Node:
+        """Return a node on the store, in this rig's time; without a `leadership` it leads everything."""
         return Node(
             settings=self.settings,
             topics=Topics.open(self.settings, self.store),
@@ -99,6 +100,7 @@ class Rig:
             call_soon=self.soon.append,
             alarm=lambda at_ms: None,
             aside=lambda work, arguments, finish, computes: finish(work(*arguments)),
+            leadership=leadership,
         )
 
     def close(self) -> None:

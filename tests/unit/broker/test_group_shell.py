@@ -10,10 +10,11 @@ import pytest
 
 from coterie.base.codes import Code
 from coterie.base.hashes import coordinator_partition
+from coterie.base.ids import TopicPartition
 from coterie.base.topic_names import OFFSETS_TOPIC
 from coterie.broker.net.request_queue import SLICE_S, RequestQueue
 from coterie.broker.runtime.groups import GROUPS_STARTED_AT_ONCE
-from coterie.broker.runtime.leadership import Leader
+from coterie.broker.runtime.leadership import ElectedLeaders, Led, NodeEndpoint
 from unit.broker.group_api_rig import (
     BEAT,
     COMMIT,
@@ -42,21 +43,17 @@ LOADING, ELSEWHERE, NOBODY = (
 row = pytest.mark.row
 
 
-class NobodyLeads:
-    """A leadership in which no partition has a leader."""
-
-    def leads(self, topic: str, partition: int) -> bool:
-        return False
-
-    def leader_of(self, topic: str, partition: int) -> Leader | None:
-        return None
+def nobody_leads(rig: ApiRig) -> ElectedLeaders:
+    """Return a leadership in which no partition has a leader."""
+    return ElectedLeaders(rig.settings.node_id)
 
 
-class AnotherLeads(NobodyLeads):
-    """A leadership in which another node leads everything."""
-
-    def leader_of(self, topic: str, partition: int) -> Leader | None:
-        return Leader(7, "elsewhere.example", 9_999)
+def another_leads(rig: ApiRig) -> ElectedLeaders:
+    """Return a leadership in which another node leads all partitions of groups."""
+    leaders = ElectedLeaders(rig.settings.node_id, [NodeEndpoint(7, "elsewhere.example", 9_999)])
+    for partition in range(rig.settings.offsets_topic_num_partitions):
+        leaders.elect(TopicPartition(OFFSETS_TOPIC, partition), Led(7, 1))
+    return leaders
 
 
 def a_loading_rig() -> ApiRig:
@@ -178,7 +175,7 @@ def test_what_was_loading_is_there_when_it_is_loaded():
 )
 def test_who_asks_a_broker_that_does_not_lead_is_sent_elsewhere(api_key: int):
     rig = ApiRig()
-    rig.node.leadership = AnotherLeads()
+    rig.node.leadership = another_leads(rig)
 
     assert code_of(rig, api_key) == ELSEWHERE
 
@@ -274,7 +271,7 @@ def test_a_broker_that_resigns_in_the_midst_of_loading_does_not_come_to_answer()
 def test_the_coordinator_may_be_another_broker(version: int):
     """Any broker may be asked."""
     rig = ApiRig()
-    rig.node.leadership = AnotherLeads()
+    rig.node.leadership = another_leads(rig)
     asked = {"coordinator_keys": ("g",)} if version >= 4 else {"key": "g"}
 
     answer = rig.client().ask(FIND, version, key_type=0, **asked)
@@ -287,7 +284,7 @@ def test_the_coordinator_may_be_another_broker(version: int):
 @pytest.mark.parametrize("version", [0, 3, 6])
 def test_a_partition_without_a_leader_has_no_coordinator(version: int):
     rig = ApiRig()
-    rig.node.leadership = NobodyLeads()
+    rig.node.leadership = nobody_leads(rig)
     asked = {"coordinator_keys": ("g",)} if version >= 4 else {"key": "g"}
 
     answer = rig.client().ask(FIND, version, key_type=0, **asked)

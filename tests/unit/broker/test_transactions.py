@@ -13,6 +13,7 @@ from coterie.base.ids import TopicPartition
 from coterie.base.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from coterie.broker.api.transactions import CHARACTERS_AT_ONCE
 from coterie.broker.net.request_queue import RequestQueue, here_and_now
+from coterie.broker.runtime.leadership import ElectedLeaders
 from coterie.broker.runtime.pieces import at_once
 from coterie.broker.runtime.transactions import TransactionHost
 from coterie.coordinator.txn.model import Producer
@@ -843,22 +844,12 @@ def test_who_has_resigned_sends_everybody_elsewhere(rig):
     assert told == []
     transactions.resigned(host.partition)
     transactions.resigned(host.partition)
-    transactions.parts = transactions.parts._replace(leadership=Elsewhere())
+    transactions.parts = transactions.parts._replace(leadership=ElectedLeaders(rig.settings.node_id))
     rig.settle()
 
     assert told == [{ORDERS: Code.NOT_COORDINATOR}]
     assert rig.init().error_code == Code.NOT_COORDINATOR
     assert host.unavailable() is Code.NOT_COORDINATOR
-
-
-class Elsewhere:
-    """The leadership of a node that leads nothing."""
-
-    def leads(self, topic: str, partition: int) -> bool:
-        return False
-
-    def leader_of(self, topic: str, partition: int) -> None:
-        return None
 
 
 def test_a_partition_that_was_written_by_another_leader_is_loaded_when_it_is_asked_for(rig):

@@ -12,7 +12,7 @@ from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
 from coterie.base.topic_names import OFFSETS_TOPIC
 from coterie.broker.api.offsets import OFFSETS_AT_ONCE
-from coterie.broker.runtime.leadership import Leader
+from coterie.broker.runtime.leadership import ElectedLeaders
 from coterie.broker.runtime.pieces import at_once
 from coterie.storage.log.contract import AppendRefused
 from coterie.wire.payloads.consumer_offsets import OffsetCommitKey, read_key
@@ -248,22 +248,12 @@ def test_a_marker_that_cannot_be_appended_leaves_the_transaction_open(
     assert stable(rig) == 42
 
 
-class AnotherLeads:
-    """Somebody else leads everything."""
-
-    def leads(self, topic: str, partition: int) -> bool:
-        return False
-
-    def leader_of(self, topic: str, partition: int) -> Leader | None:
-        return Leader(7, "elsewhere", 1)
-
-
 @row("RT-7")
 def test_a_marker_for_a_partition_that_is_elsewhere_is_sent_back():
     rig = ApiRig()
     told: list[Code] = []
     rig.node.topic_manager.ensure_internal(OFFSETS_TOPIC)
-    rig.node.leadership = AnotherLeads()
+    rig.node.leadership = ElectedLeaders(rig.settings.node_id)
 
     rig.node.coordinator.end_transaction(
         0, producer_id=1, producer_epoch=0, coordinator_epoch=0, commit=True, deliver=told.append

@@ -14,7 +14,7 @@ from uuid import UUID
 from coterie.assign.chance import Chance, chance_of
 from coterie.base.codes import Code
 from coterie.base.topic_names import INTERNAL_TOPICS, RESERVED_TOPIC, metric_name
-from coterie.broker.api.metadata import CLUSTER_OPERATIONS_ALL, PARTITIONS_OF_REQUEST_MAX
+from coterie.broker.api.metadata import CLUSTER_OPERATIONS_ALL, PARTITIONS_OF_REQUEST_MAX, controller_of
 from coterie.broker.config.topic_settings import refusal_of
 from coterie.broker.net.context import Context
 from coterie.broker.placement import manual, striped
@@ -33,6 +33,7 @@ from coterie.wire.api.entities import (
 
 if TYPE_CHECKING:
     from coterie.broker.config.settings import BrokerSettings
+    from coterie.broker.runtime.leadership import Leadership
     from coterie.broker.topics.manager import TopicManager
     from coterie.broker.topics.registry import Topics
 
@@ -53,7 +54,7 @@ class Parts(NamedTuple):
     settings: BrokerSettings
     topics: Topics
     topic_manager: TopicManager
-    address: Callable[[], tuple[str, int]]
+    leadership: Leadership
     new_uuid: Callable[[], UUID]
 
 
@@ -435,7 +436,7 @@ def _refuse_growth(parts: Parts, topic: Topic | None, asked: Any, room: int) -> 
 
 
 def describe_cluster(parts: Parts, ctx: Context, request: Any) -> Any:
-    """Answer with the one broker; a client that looks for controllers has come to the wrong door."""
+    """Answer with the brokers; a client that looks for controllers has come to the wrong door."""
     asked = getattr(request, "endpoint_type", BROKERS)
     cls = response_type(DESCRIBE_CLUSTER, ctx.version)
     if asked != BROKERS:
@@ -443,20 +444,17 @@ def describe_cluster(parts: Parts, ctx: Context, request: Any) -> Any:
         return build(
             cls, error_code=refusal.code, error_message=refusal.message, cluster_id="", controller_id=-1
         )
-    host, port = parts.address()
-    broker = build(
-        entity("describe_cluster", ctx.version, "DescribeClusterBroker", "response"),
-        broker_id=parts.settings.node_id,
-        host=host,
-        port=port,
-        rack=parts.settings.broker_rack,
-    )
+    broker_type = entity("describe_cluster", ctx.version, "DescribeClusterBroker", "response")
+    live = parts.leadership.live_brokers()
+    brokers = [
+        build(broker_type, broker_id=one.node_id, host=one.host, port=one.port, rack=one.rack) for one in live
+    ]
     wanted = request.include_cluster_authorized_operations
     return build(
         cls,
         cluster_id=parts.topics.cluster_id,
-        controller_id=parts.settings.node_id,
-        brokers=(broker,),
+        controller_id=controller_of(live),
+        brokers=tuple(brokers),
         cluster_authorized_operations=CLUSTER_OPERATIONS_ALL if wanted else OPERATIONS_UNASKED,
     )
 

@@ -6,13 +6,14 @@ Batches pass through unread: the log checks and stamps them, and a fetch answers
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from coterie.base.codes import Code
+from coterie.base.ids import TopicPartition
 from coterie.broker.net.context import WAITS, Context, milliseconds
 from coterie.broker.refusal import storage_failed
+from coterie.broker.runtime.leadership import why_absent
 from coterie.broker.runtime.pieces import ITEMS_AT_ONCE, Aside, Pieces, gathered, mapped, paced
 from coterie.storage.log.contract import OffsetAt, OffsetOutOfRange, StorageFailed
 from coterie.storage.log.searching import first_from, youngest_of
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
     from coterie.broker.config.settings import BrokerSettings
     from coterie.broker.net.peers import Peers
     from coterie.broker.runtime.clock import Clock
+    from coterie.broker.runtime.leadership import Leadership, NodeEndpoint
     from coterie.broker.runtime.purgatory import Purgatory
-    from coterie.broker.runtime.replica_manager import ReplicaManager
     from coterie.broker.topics.registry import Topics
     from coterie.broker.topics.topic import (
         Topic,
@@ -40,7 +41,8 @@ if TYPE_CHECKING:
     from coterie.wire.records.visible import AbortedTransaction
 
 READ_COMMITTED = 1
-CURRENT_LEADER_SINCE = 16  # the first version whose clients go to the leader that an answer names
+CURRENT_LEADER_SINCE = {"produce": 10, "fetch": 16}  # the first versions that name a partition's leader
+WRONG_LEADER = (Code.NOT_LEADER_OR_FOLLOWER, Code.FENCED_LEADER_EPOCH)
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING = -1, -2, -3, -4, -5, -6
 # The first version of ListOffsets in which a time below 0 means what it does; all others mean nothing.
 MEANT_SINCE = {
@@ -60,12 +62,12 @@ class Parts(NamedTuple):
 
     settings: BrokerSettings
     topics: Topics
-    replica_manager: ReplicaManager
+    leadership: Leadership
+    led_log: Callable[[TopicPartition], PartitionLog | None]
     store: Store
     purgatory: Purgatory
     peers: Peers
     clock: Clock
-    address: Callable[[], tuple[str, int]]
 
 
 def leader_epoch_error(log: PartitionLog, sent: int) -> Code:
@@ -93,23 +95,64 @@ def key_of(asked: Any) -> Any:
     return getattr(asked, "topic_id", None) if name is None else name
 
 
+class CurrentLeaders:
+    """The leaders that an answer names to who came to the wrong one, or in an old epoch (KIP-951)."""
+
+    def __init__(self, leadership: Leadership, api: str, version: int) -> None:
+        self._leadership, self._api, self._version = leadership, api, version
+        self._nodes: dict[int, NodeEndpoint] = {}
+
+    def add(self, topic: str, partition: int, values: dict[str, Any]) -> dict[str, Any]:
+        """Return the fields of a partition's answer, with its leader and epoch if the client lacks them."""
+        if values["error_code"] not in WRONG_LEADER or self._version < CURRENT_LEADER_SINCE[self._api]:
+            return values
+        leader = self._leadership.leader_of(topic, partition)
+        if leader is not None:
+            self._nodes[leader.node_id] = leader
+        cls = entity(self._api, self._version, "LeaderIdAndEpoch", "response")
+        node_id = -1 if leader is None else leader.node_id
+        epoch = self._leadership.leader_epoch(topic, partition)
+        return {**values, "current_leader": build(cls, leader_id=node_id, leader_epoch=epoch)}
+
+    def where(self) -> dict[str, Any]:
+        """Return the field with the addresses of those that were named."""
+        if not self._nodes:
+            return {}
+        cls = entity(self._api, self._version, "NodeEndpoint", "response")
+        return {"node_endpoints": tuple(build(cls, **one._asdict()) for one in self._nodes.values())}
+
+
 # -- Fetch
 
 
 class Wanted:
     """One partition that a fetch asks for, and how many bytes it could have of it."""
 
-    __slots__ = ("asked", "code", "log", "max_bytes", "offset", "partition", "there", "topic")
+    __slots__ = ("asked", "code", "epoch", "log", "max_bytes", "offset", "partition", "there", "topic")
 
-    def __init__(self, asked: Any, topic: str, partition: Any, log: PartitionLog | None, code: Code) -> None:
+    def __init__(self, asked: Any, topic: str, partition: Any, code: Code) -> None:
         self.asked = asked
         self.topic = topic
         self.partition: int = partition.partition
         self.offset: int = partition.fetch_offset
         self.max_bytes: int = partition.partition_max_bytes
-        self.log = log
+        self.epoch: int = getattr(partition, "current_leader_epoch", -1)
+        self.log: PartitionLog | None = None
         self.code = code
         self.there = 0
+
+    def look_up(self, parts: Parts) -> None:
+        """Find the log, or why there is none, and whether the client knows the epoch."""
+        log = parts.led_log(TopicPartition(self.topic, self.partition))
+        if log is None:
+            self.code = why_absent(parts.topics, parts.leadership, self.topic, self.partition)
+        else:
+            self.log, self.code = log, leader_epoch_error(log, self.epoch)
+
+    def look_again(self, parts: Parts) -> None:
+        """Find out whether the partition is led here still, and in which epoch."""
+        if self.log is not None and not self.log.closed:
+            self.look_up(parts)
 
 
 # What a fetch asks for, by how it names it: a partition that it names again it means as it says last.
@@ -210,10 +253,11 @@ def _fetch(parts: Parts, ctx: Context, request: Any) -> Pieces[Any]:
     parked = parts.purgatory.park(operation, keys=wanted, deadline_ms=parts.clock.now_ms() + wait_ms)
     if parked is None:
         return WAITS
-    ctx.when_gone(partial(parts.purgatory.withdraw, parked))
-    ctx.when_hurried(partial(parts.purgatory.force, parked))
+    ctx.waits_in(parts.purgatory, parked)
     if len(wanted) > ITEMS_AT_ONCE:
-        for place, key in enumerate(wanted):
+        for place, (key, one) in enumerate(wanted.items()):
+            if not parts.leadership.alone:
+                one.look_again(parts)
             parts.purgatory.look_again(parked, key)
             if parked.done:
                 break
@@ -227,13 +271,10 @@ def _max_bytes(parts: Parts, request: Any) -> int:
 
 
 def _wanted(parts: Parts, asked: Any, topic: Topic | None, missing: Code, partition: Any) -> Wanted:
-    if topic is None:
-        return Wanted(asked, "", partition, None, missing)
-    log = parts.replica_manager.log_of(topic.name, partition.partition)
-    code = Code.UNKNOWN_TOPIC_OR_PARTITION
-    if log is not None:
-        code = leader_epoch_error(log, getattr(partition, "current_leader_epoch", -1))
-    return Wanted(asked, topic.name, partition, log, code)
+    one = Wanted(asked, "" if topic is None else topic.name, partition, missing)
+    if topic is not None:
+        one.look_up(parts)
+    return one
 
 
 def _readable_end(one: Wanted, *, committed: bool) -> int | None:
@@ -262,16 +303,13 @@ def _read_within(
     partition_type = entity("fetch", ctx.version, "PartitionData", "response")
     topic_type = entity("fetch", ctx.version, "FetchableTopicResponse", "response")
     topics: list[tuple[Any, list[Any]]] = []
-    first, before, fenced = True, None, False
+    first, before, leaders = True, None, CurrentLeaders(parts.leadership, "fetch", ctx.version)
     for place, ((name, _), one) in enumerate(wanted.items()):
+        if not parts.leadership.alone:
+            one.look_again(parts)
         values = _read_one(one, left, first=first, committed=committed, version=ctx.version)
-        if (
-            one.log is not None
-            and one.code == Code.FENCED_LEADER_EPOCH
-            and ctx.version >= CURRENT_LEADER_SINCE
-        ):
-            values["current_leader"] = _leader(parts, one.log, ctx.version)
-            fenced = True
+        if one.code:
+            values = leaders.add(one.topic, one.partition, values)
         size = len(values["records"])
         left -= size
         first = first and not size
@@ -287,20 +325,7 @@ def _read_within(
         responses.append(build(topic_type, **named, partitions=tuple(answers)))
         if len(responses) % ITEMS_AT_ONCE == 0:
             yield
-    where = {"node_endpoints": (_endpoint(parts, ctx.version),)} if fenced else {}
-    return build(response_type(1, ctx.version), responses=tuple(responses), **where)
-
-
-def _leader(parts: Parts, log: PartitionLog, version: int) -> Any:
-    """Return a partition's leader and epoch, for a client that came with an earlier epoch (KIP-951)."""
-    cls = entity("fetch", version, "LeaderIdAndEpoch", "response")
-    return build(cls, leader_id=parts.settings.node_id, leader_epoch=log.latest_epoch)
-
-
-def _endpoint(parts: Parts, version: int) -> Any:
-    host, port = parts.address()
-    cls = entity("fetch", version, "NodeEndpoint", "response")
-    return build(cls, node_id=parts.settings.node_id, host=host, port=port, rack=parts.settings.broker_rack)
+    return build(response_type(1, ctx.version), responses=tuple(responses), **leaders.where())
 
 
 def _aborted(spans: tuple[AbortedTransaction, ...], version: int) -> tuple[Any, ...]:
@@ -397,9 +422,10 @@ def _list_offsets(parts: Parts, ctx: Context, request: Any) -> Pieces[Any]:
 
 
 def _offset_of(parts: Parts, topic: str, one: Any, *, committed: bool) -> Pieces[Mapping[str, Any]]:
-    log = parts.replica_manager.log_of(topic, one.partition_index)
+    name = TopicPartition(topic, one.partition_index)
+    log = parts.led_log(name)
     if log is None:
-        return {**NO_OFFSET, "error_code": Code.UNKNOWN_TOPIC_OR_PARTITION}
+        return {**NO_OFFSET, "error_code": why_absent(parts.topics, parts.leadership, *name)}
     code = leader_epoch_error(log, getattr(one, "current_leader_epoch", -1))
     if code:
         return {**NO_OFFSET, "error_code": code}
@@ -407,8 +433,9 @@ def _offset_of(parts: Parts, topic: str, one: Any, *, committed: bool) -> Pieces
         values = yield from _offset_at(log, one.timestamp, committed=committed)
     except StorageFailed as failed:
         return {**NO_OFFSET, "error_code": failed.code}
-    if log.closed:  # its topic was deleted while a batch was looked through
-        return {**NO_OFFSET, "error_code": Code.UNKNOWN_TOPIC_OR_PARTITION}
+    # Its topic may have been deleted, or led elsewhere, while a batch was looked through.
+    if log.closed or not (parts.leadership.alone or parts.leadership.leads(*name)):
+        return {**NO_OFFSET, "error_code": why_absent(parts.topics, parts.leadership, *name)}
     return {**values, "error_code": Code.NONE}
 
 
@@ -462,12 +489,12 @@ def _offset_for_leader_epoch(parts: Parts, ctx: Context, request: Any) -> Pieces
     for asked in request.topics:
         answers = []
         for one in asked.partitions:
-            log = parts.replica_manager.log_of(asked.topic, one.partition)
-            code = Code.UNKNOWN_TOPIC_OR_PARTITION
-            if log is not None:
-                code = leader_epoch_error(log, one.current_leader_epoch)
+            name = TopicPartition(asked.topic, one.partition)
+            log = parts.led_log(name)
             epoch, end = (-1, -1)
-            if log is not None and not code:
+            if log is None:
+                code = why_absent(parts.topics, parts.leadership, *name)
+            elif not (code := leader_epoch_error(log, one.current_leader_epoch)):
                 epoch, end = log.end_of_epoch(one.leader_epoch)
             values = {"partition": one.partition, "leader_epoch": epoch, "end_offset": end}
             answers.append(build(partition_type, error_code=code, **values))
@@ -501,10 +528,11 @@ def _delete_records(parts: Parts, ctx: Context, request: Any) -> Pieces[Any]:
         for name, partitions in wanted.items()
         for index, one in partitions.items()
     )
-    logs = parts.store.logs
     # Not of one that was deleted meanwhile: the next of its name would start there.
     ahead = {
-        one.log.name: one.offset for one in found.values() if one.log and logs.get(one.log.name) is one.log
+        one.log.name: one.offset
+        for one in found.values()
+        if one.log and parts.led_log(one.log.name) is one.log
     }
     refused = Code.NONE
     try:
@@ -533,9 +561,10 @@ class _Deletion(NamedTuple):
 
 def _to_delete(parts: Parts, topic_name: str, one: Any) -> _Deletion:
     topic = parts.topics.get(topic_name)
-    log = parts.replica_manager.log_of(topic_name, one.partition_index)
+    name = TopicPartition(topic_name, one.partition_index)
+    log = parts.led_log(name)
     if topic is None or log is None:
-        return _Deletion(None, -1, Code.UNKNOWN_TOPIC_OR_PARTITION)
+        return _Deletion(None, -1, why_absent(parts.topics, parts.leadership, *name))
     if topic.internal:
         return _Deletion(None, -1, Code.INVALID_TOPIC_EXCEPTION)
     if "delete" not in log.config.cleanup_policy:
@@ -551,8 +580,8 @@ def _delete_before(parts: Parts, deletion: _Deletion, refused: Code, now_ms: int
     log, offset, code = deletion
     if log is None or refused != Code.NONE:
         return code if log is None else refused, -1
-    if parts.store.logs.get(log.name) is not log:  # deleted meanwhile
-        return Code.UNKNOWN_TOPIC_OR_PARTITION, -1
+    if parts.led_log(log.name) is not log:  # deleted meanwhile, or led elsewhere
+        return why_absent(parts.topics, parts.leadership, *log.name), -1
     try:
         return Code.NONE, log.delete_before(offset, now_ms, save=False)
     except StorageFailed as failed:

@@ -19,8 +19,8 @@ from coterie.wire.api.entities import (
 
 if TYPE_CHECKING:
     from coterie.broker.config.settings import BrokerSettings
+    from coterie.broker.runtime.leadership import Leadership
     from coterie.broker.runtime.pieces import Pieces
-    from coterie.broker.runtime.replica_manager import ReplicaManager
     from coterie.broker.topics.registry import Topics
     from coterie.broker.topics.topic import (
         Topic,
@@ -36,7 +36,7 @@ class Parts(NamedTuple):
 
     settings: BrokerSettings
     topics: Topics
-    replica_manager: ReplicaManager
+    leadership: Leadership
 
 
 # -- DescribeTopicPartitions
@@ -87,9 +87,9 @@ def _answer(ctx: Context, topics: list[Any], following: tuple[str, int] | None =
 def _described(parts: Parts, ctx: Context, topic: Topic, partitions: range) -> Any:
     api = "describe_topic_partitions"
     partition_type = entity(api, ctx.version, "DescribeTopicPartitionsResponsePartition", "response")
-    no_eligible_replicas = {"eligible_leader_replicas": (), "last_known_elr": ()}
+    more: dict[str, Any] = {"leaderless": Code.NONE, "eligible_leader_replicas": (), "last_known_elr": ()}
     answers = tuple(
-        described_partition(parts.replica_manager, partition_type, topic, partition, **no_eligible_replicas)
+        described_partition(parts.leadership, partition_type, topic, partition, **more)
         for partition in partitions
     )
     return build(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from coterie.base.codes import Code
@@ -24,8 +24,7 @@ from coterie.wire.api.entities import (
 
 if TYPE_CHECKING:
     from coterie.broker.config.settings import BrokerSettings
-    from coterie.broker.runtime.leadership import Leadership
-    from coterie.broker.runtime.replica_manager import ReplicaManager
+    from coterie.broker.runtime.leadership import Leadership, NodeEndpoint
     from coterie.broker.topics.manager import TopicManager
     from coterie.broker.topics.registry import Topics
     from coterie.broker.topics.topic import (
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     )
 
 PARTITIONS_OF_REQUEST_MAX = 10_000
+NO_BROKER = -1  # the id of a broker where there is none
 GROUP_KEY, TRANSACTION_KEY, SHARE_KEY = 0, 1, 2
 COORDINATED = {GROUP_KEY: OFFSETS_TOPIC, TRANSACTION_KEY: TRANSACTIONS_TOPIC}
 TRANSACTION_VERSION = ("transaction.version", 2)
@@ -49,9 +49,7 @@ class Parts(NamedTuple):
     settings: BrokerSettings
     topics: Topics
     topic_manager: TopicManager
-    replica_manager: ReplicaManager
     leadership: Leadership
-    address: Callable[[], tuple[str, int]]
 
 
 # -- ApiVersions
@@ -109,7 +107,7 @@ def _features(version: int) -> dict[str, Any]:
 
 
 def metadata(parts: Parts, ctx: Context, request: Any) -> Any:
-    """Answer with the broker and the topics asked for, creating those that may be created."""
+    """Answer with the brokers and the topics asked for, creating those that may be created."""
     return _metadata(parts, ctx, request)
 
 
@@ -134,19 +132,13 @@ def _metadata(parts: Parts, ctx: Context, request: Any) -> Pieces[Any]:
     operations = AUTHORIZED_OPERATIONS_UNASKED
     if getattr(request, "include_cluster_authorized_operations", False):
         operations = CLUSTER_OPERATIONS_ALL
-    host, port = parts.address()
-    broker = build(
-        entity("metadata", ctx.version, "MetadataResponseBroker", "response"),
-        node_id=parts.settings.node_id,
-        host=host,
-        port=port,
-        rack=parts.settings.broker_rack,
-    )
+    cls = entity("metadata", ctx.version, "MetadataResponseBroker", "response")
+    live = parts.leadership.live_brokers()
     return build(
         response_type(3, ctx.version),
-        brokers=(broker,),
+        brokers=tuple(build(cls, **one._asdict()) for one in live),
         cluster_id=parts.topics.cluster_id,
-        controller_id=parts.settings.node_id,
+        controller_id=controller_of(live),
         topics=tuple(topics),
         cluster_authorized_operations=operations,
         error_code=Code.NONE,
@@ -214,19 +206,44 @@ def _unknown(ctx: Context, name: str | None, topic_id: Any, code: Code) -> Any:
     return build(cls, error_code=code, name=nameable, topic_id=topic_id, partitions=())
 
 
+def controller_of(live: Sequence[NodeEndpoint]) -> int:
+    """Return the id of the broker that is shown as the controller, -1 while none is known to live.
+
+    Any broker takes an administrator's requests.
+    """
+    return live[0].node_id if live else NO_BROKER
+
+
 def described_partition(
-    replica_manager: ReplicaManager, cls: Any, topic: Topic, partition: int, **more: Any
+    leadership: Leadership,
+    cls: Any,
+    topic: Topic,
+    partition: int,
+    *,
+    leaderless: Code = Code.LEADER_NOT_AVAILABLE,
+    **more: Any,
 ) -> Any:
-    """Return a partition's leader and replicas as an instance of `cls`, an entity of a response."""
+    """Return a partition's leader and replicas as an instance of `cls`, an entity of a response.
+
+    Without a leader its code is `leaderless`. A replica that lives is in sync.
+    """
+    leader_id, code, in_sync = topic.replicas[0], Code.NONE, topic.replicas
+    offline: tuple[int, ...] = ()
+    if not leadership.alone:
+        leader = leadership.leader_of(topic.name, partition)
+        live = {one.node_id for one in leadership.live_brokers()}
+        leader_id, code = (NO_BROKER, leaderless) if leader is None else (leader.node_id, Code.NONE)
+        in_sync = tuple(one for one in topic.replicas if one in live)
+        offline = tuple(one for one in topic.replicas if one not in live)
     return build(
         cls,
-        error_code=Code.NONE,
+        error_code=code,
         partition_index=partition,
-        leader_id=topic.replicas[0],
-        leader_epoch=replica_manager.leader_epoch(topic.name, partition),
+        leader_id=leader_id,
+        leader_epoch=leadership.leader_epoch(topic.name, partition),
         replica_nodes=topic.replicas,
-        isr_nodes=topic.replicas,
-        offline_replicas=(),
+        isr_nodes=in_sync,
+        offline_replicas=offline,
         **more,
     )
 
@@ -236,7 +253,7 @@ def _described(parts: Parts, ctx: Context, request: Any, topic: Topic) -> Pieces
     partition_type = entity("metadata", ctx.version, "MetadataResponsePartition", "response")
     partitions = []
     for partition in range(topic.partitions):
-        partitions.append(described_partition(parts.replica_manager, partition_type, topic, partition))
+        partitions.append(described_partition(parts.leadership, partition_type, topic, partition))
         if partition % ITEMS_AT_ONCE == ITEMS_AT_ONCE - 1:
             yield
     operations = AUTHORIZED_OPERATIONS_UNASKED
@@ -296,18 +313,17 @@ def _coordinator(parts: Parts, kind: int, key: str, message: str) -> dict[str, A
         words = f"partition {partition} of {topic.name} has no leader now; try again"
         return _no_coordinator(Code.COORDINATOR_NOT_AVAILABLE, words if message else "")
     mark("coordinator-found")
-    node_id, host, port = leader
     return {
-        "node_id": node_id,
-        "host": host,
-        "port": port,
+        "node_id": leader.node_id,
+        "host": leader.host,
+        "port": leader.port,
         "error_code": Code.NONE,
         "error_message": message,
     }
 
 
 def _no_coordinator(code: Code, message: str) -> dict[str, Any]:
-    return {"node_id": -1, "host": "", "port": -1, "error_code": code, "error_message": message}
+    return {"node_id": NO_BROKER, "host": "", "port": -1, "error_code": code, "error_message": message}
 
 
 HANDLERS = {3: metadata, 10: find_coordinator, 18: api_versions}

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from coterie.base.codes import Code
 from coterie.base.errors import Corrupt
 from coterie.base.ids import TopicPartition
-from coterie.broker.api.data import key_of, topic_named
+from coterie.broker.api.data import CurrentLeaders, key_of, topic_named
 from coterie.broker.net.context import SILENT, WAITS, Context, Hangup
+from coterie.broker.runtime.leadership import why_absent
 from coterie.broker.runtime.pieces import ITEMS_AT_ONCE, Aside, Pieces, paced
 from coterie.storage.log.contract import AppendRefused, TakesLong
 from coterie.storage.log.producers import ONGOING
@@ -29,12 +30,14 @@ from coterie.wire.records.batches import ATTRIBUTES_AT, CODEC_BITS, HEADER_SIZE,
 if TYPE_CHECKING:
     from coterie.broker.config.settings import BrokerSettings
     from coterie.broker.runtime.clock import Clock
+    from coterie.broker.runtime.leadership import Leadership
     from coterie.broker.runtime.replica_manager import ReplicaManager
     from coterie.broker.runtime.transactions import TransactionCoordinator
     from coterie.broker.topics.registry import Topics
     from coterie.broker.topics.topic import (
         Topic,
     )
+    from coterie.storage.log.partition import PartitionLog
     from coterie.storage.log.producers import Verification
 
 APPENDS_AT_ONCE, RECORDS_AT_ONCE = 8, 2_000
@@ -59,6 +62,8 @@ class Parts(NamedTuple):
 
     settings: BrokerSettings
     topics: Topics
+    leadership: Leadership
+    led_log: Callable[[TopicPartition], PartitionLog | None]
     replica_manager: ReplicaManager
     clock: Clock
     load_transactions: Callable[[], TransactionCoordinator]
@@ -133,7 +138,7 @@ def _append_all(
     """
     partition_type = entity("produce", ctx.version, "PartitionProduceResponse", "response")
     topic_type = entity("produce", ctx.version, "TopicProduceResponse", "response")
-    failed = Code.NONE
+    failed, leaders = Code.NONE, CurrentLeaders(parts.leadership, "produce", ctx.version)
     topics: dict[Any, tuple[Any, dict[int, Any]]] = {}
     for place, asked in enumerate(request.topic_data):
         named = topics.setdefault(key_of(asked), (asked, {}))[1]
@@ -162,10 +167,10 @@ def _append_all(
                     values = yield from _append_aside(parts, topic, data, seen)
                     topic, missing = topic_named(parts.topics, asked)  # it may be gone by now, or another
             failed = failed or values["error_code"]
+            values = leaders.add(topic.name, data.index, values) if failed and topic else values
             answers.append(build(partition_type, index=data.index, **values))
             appends += 1
-            if many:
-                work += _attributes_and_count(data.records)[1]
+            work += _attributes_and_count(data.records)[1] if many else 0
             if appends == APPENDS_AT_ONCE or work > RECORDS_AT_ONCE:
                 appends = work = 0
                 yield
@@ -177,7 +182,7 @@ def _append_all(
         if failed:
             raise Hangup(f"produced with acks=0 and met {failed.name}")
         return SILENT
-    return build(response_type(0, ctx.version), responses=tuple(responses))
+    return build(response_type(0, ctx.version), responses=tuple(responses), **leaders.where())
 
 
 def _like(cls: Any, asked: Any, **values: Any) -> Any:
@@ -189,9 +194,9 @@ def _append_aside(
     parts: Parts, topic: Topic, data: Any, verified: Verification | None
 ) -> Pieces[dict[str, Any]]:
     """Append a batch after its records have been looked through aside."""
-    log = parts.replica_manager.log_of(topic.name, data.index)
+    log = parts.led_log(TopicPartition(topic.name, data.index))
     if log is None:
-        return {"error_code": Code.UNKNOWN_TOPIC_OR_PARTITION, "base_offset": -1}
+        return _absent(parts, topic, data)
     count = read_header(data.records).count  # `TakesLong` has said that there is a header
     batch = yield Aside(prepare, (data.records, log.config, parts.clock.wall_ms()), count)
     if log.closed:  # whatever has its name by now, it was not meant
@@ -209,8 +214,8 @@ def _append(
     verified: Verification | None,
 ) -> dict[str, Any]:
     """Append, and return the fields of the answer. Raises `TakesLong`."""
-    if parts.replica_manager.log_of(topic.name, data.index) is None:
-        return {"error_code": Code.UNKNOWN_TOPIC_OR_PARTITION, "base_offset": -1}
+    if parts.led_log(TopicPartition(topic.name, data.index)) is None:
+        return _absent(parts, topic, data)
     if topic.internal:
         return {"error_code": Code.INVALID_TOPIC_EXCEPTION, "base_offset": -1}
     try:
@@ -227,8 +232,13 @@ def _append(
     }
 
 
+def _absent(parts: Parts, topic: Topic, data: Any) -> dict[str, Any]:
+    code = why_absent(parts.topics, parts.leadership, topic.name, data.index)
+    return {"error_code": code, "base_offset": -1}
+
+
 def _refused_by(parts: Parts, topic: Topic, data: Any, refused: AppendRefused) -> dict[str, Any]:
-    log = parts.replica_manager.log_of(topic.name, data.index)
+    log = parts.led_log(TopicPartition(topic.name, data.index))
     unread = log is None or refused.unread or refused.code in UNREAD_BATCH
     return {
         "error_code": refused.code,
@@ -303,7 +313,7 @@ def _batches(parts: Parts, request: Any) -> Pieces[dict[TopicPartition, BatchHea
         if topic is None:
             continue
         for data in asked.partition_data:
-            there = parts.replica_manager.log_of(topic.name, data.index) is not None
+            there = parts.led_log(TopicPartition(topic.name, data.index)) is not None
             if there and _is_transactional(data.records) and len(data.records) >= HEADER_SIZE:
                 try:
                     header = read_header(data.records)
@@ -352,7 +362,7 @@ class WaitingProduce:
         )
 
     def _keep_verification(self, name: TopicPartition, header: BatchHeader) -> None:
-        log = self.parts.replica_manager.log_of(*name)
+        log = self.parts.led_log(name)
         if log is None:
             return
         try:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from coterie.base.codes import Code
+from coterie.base.ids import TopicPartition
 from coterie.base.topic_names import name_problem
 from coterie.broker.net.context import Context
 from coterie.broker.repeats import Repeats
+from coterie.broker.runtime.leadership import why_absent
 from coterie.broker.runtime.pieces import ITEMS_AT_ONCE, Pieces, gathered
 from coterie.wire.api.entities import (
     build,
@@ -16,15 +19,17 @@ from coterie.wire.api.entities import (
 )
 
 if TYPE_CHECKING:
-    from coterie.broker.runtime.replica_manager import ReplicaManager
+    from coterie.broker.runtime.leadership import Leadership
     from coterie.broker.topics.registry import Topics
+    from coterie.storage.log.partition import PartitionLog
 
 
 class Parts(NamedTuple):
     """The parts of the broker that these handlers use."""
 
     topics: Topics
-    replica_manager: ReplicaManager
+    leadership: Leadership
+    led_log: Callable[[TopicPartition], PartitionLog | None]
 
 
 def describe_producers(parts: Parts, ctx: Context, request: Any) -> Any:
@@ -56,9 +61,9 @@ def _describe_producers(parts: Parts, ctx: Context, request: Any) -> Pieces[Any]
 
 def _partition(parts: Parts, topic: str, index: int, version: int) -> Pieces[Any]:
     cls = entity("describe_producers", version, "PartitionResponse", "response")
-    log = parts.replica_manager.log_of(topic, index)
+    log = parts.led_log(TopicPartition(topic, index))
     if log is None:
-        code, message = _missing(parts, topic)
+        code, message = _missing(parts, topic, index)
         return build(cls, partition_index=index, error_code=code, error_message=message, active_producers=())
     producer_type = entity("describe_producers", version, "ProducerState", "response")
     producers = yield from gathered(
@@ -78,14 +83,14 @@ def _partition(parts: Parts, topic: str, index: int, version: int) -> Pieces[Any
     return build(cls, partition_index=index, error_code=code, error_message=None, active_producers=active)
 
 
-def _missing(parts: Parts, topic: str) -> tuple[Code, str | None]:
-    """Return why there is no such partition; Kafka explains itself for a topic, not for a partition."""
+def _missing(parts: Parts, topic: str, index: int) -> tuple[Code, str | None]:
+    """Return why a partition is not here; Kafka explains itself for a topic, not for a partition."""
     problem = name_problem(topic)
     if problem is not None:
         return Code.INVALID_TOPIC_EXCEPTION, problem
     known = parts.topics.get(topic) is not None
     return (
-        Code.UNKNOWN_TOPIC_OR_PARTITION,
+        why_absent(parts.topics, parts.leadership, topic, index),
         None if known else "This server does not host this topic-partition.",
     )
 

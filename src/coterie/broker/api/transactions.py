@@ -15,6 +15,7 @@ from coterie.broker.api.groups import ask_each
 from coterie.broker.net.context import WAITS, Context, milliseconds
 from coterie.broker.refusal import STORAGE_ERRORS, storage_failed
 from coterie.broker.repeats import Repeats
+from coterie.broker.runtime.leadership import why_absent
 from coterie.broker.runtime.pieces import ITEMS_AT_ONCE, Aside, Pieces, gathered, mapped, paced
 from coterie.coordinator.txn import commands
 from coterie.coordinator.txn.failures import NoProducerId
@@ -28,10 +29,12 @@ from coterie.wire.api.entities import (
 
 if TYPE_CHECKING:
     from coterie.broker.runtime.clock import Clock
-    from coterie.broker.runtime.replica_manager import ReplicaManager
+    from coterie.broker.runtime.leadership import Leadership
     from coterie.broker.runtime.transactions import MarkerWriter, TransactionCoordinator
     from coterie.broker.topics.manager import TopicManager
+    from coterie.broker.topics.registry import Topics
     from coterie.coordinator.txn.commands import DescribeAnswer
+    from coterie.storage.log.partition import PartitionLog
 
 log = logging.getLogger("coterie.broker")
 
@@ -52,7 +55,9 @@ class Parts(NamedTuple):
     """The parts of the broker that these handlers use."""
 
     topic_manager: TopicManager
-    replica_manager: ReplicaManager
+    topics: Topics
+    leadership: Leadership
+    led_log: Callable[[TopicPartition], PartitionLog | None]
     clock: Clock
     transactions: TransactionCoordinator
     marker_writer: MarkerWriter
@@ -231,7 +236,10 @@ def _refusal_of(parts: Parts, wanted: TopicPartition, closed: Collection[str]) -
     """Return why no transaction may write to a partition: its topic is internal (AU-20), or not there."""
     if wanted.topic in closed:
         return Code.TOPIC_AUTHORIZATION_FAILED
-    return Code.UNKNOWN_TOPIC_OR_PARTITION if parts.replica_manager.log_of(*wanted) is None else Code.NONE
+    if parts.led_log(wanted) is not None:
+        return Code.NONE
+    code = why_absent(parts.topics, parts.leadership, *wanted)
+    return Code.NONE if code is Code.NOT_LEADER_OR_FOLLOWER else code  # its leader is told by the coordinator
 
 
 def add_offsets(parts: Parts, ctx: Context, request: Any) -> Any:
@@ -343,6 +351,11 @@ def _write_markers(parts: Parts, ctx: Context, request: Any) -> Pieces[Any]:
     if not wanted:
         return (yield from marked.response())
     for marker, watched in wanted:
+        if parts.led_log(watched) is None:
+            code = why_absent(parts.topics, parts.leadership, *watched)
+            marked.deliver(marker.producer_id, watched)(code)
+            yield
+            continue
         parts.marker_writer.write(
             watched,
             producer_id=marker.producer_id,

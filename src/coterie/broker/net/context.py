@@ -9,6 +9,7 @@ from sys import intern
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
+    from coterie.broker.runtime.purgatory import Parked, Purgatory
     from coterie.wire.api.codec import RequestHeader
 
 
@@ -60,9 +61,9 @@ class Context:
     """One request: who sent it, in which version, and where its answer goes."""
 
     __slots__ = (
-        "_finish_now",
         "_gone",
         "_hung_up",
+        "_parked",
         "_send",
         "api_key",
         "client_host",
@@ -78,8 +79,8 @@ class Context:
         self.client_host = origin.host
         self.listener_host_port = origin.listener
         self._gone: Callable[[], None] | None = None
-        self._finish_now: Callable[[], None] | None = None
         self._hung_up = False
+        self._parked: tuple[Purgatory, Parked] | None = None
         self._send = send
 
     def reply(self, response: Any) -> None:
@@ -95,25 +96,31 @@ class Context:
         else:
             self._gone = act
 
+    def waits_in(self, purgatory: Purgatory, parked: Parked) -> None:
+        """Take note of the operation that will answer: it is withdrawn when the client hangs up, and finishes
+        with what there is when a request of another kind waits behind this one.
+        """
+        if self._hung_up:
+            purgatory.withdraw(parked)
+        else:
+            self._parked = purgatory, parked
+
     def hung_up(self) -> None:
         """Take note that the client has gone."""
         self._hung_up = True
         if self._gone is not None:
             self._gone()
-
-    def when_hurried(self, finish: Callable[[], None]) -> None:
-        """Have `finish` called, once, when a request of another kind waits behind this one.
-
-        It answers with what is there, as at its deadline. Who does not ask for it is never hurried.
-        """
-        self._finish_now = finish
+        if self._parked is not None:
+            purgatory, parked = self._parked
+            purgatory.withdraw(parked)
 
     def hurry(self) -> bool:
         """Answer now what would wait for more; return False of a request that cannot."""
-        finish, self._finish_now = self._finish_now, None
-        if finish is not None:
-            finish()
-        return finish is not None
+        if self._parked is None:
+            return False
+        (purgatory, parked), self._parked = self._parked, None
+        purgatory.force(parked)
+        return True
 
 
 def milliseconds(span: Any) -> int:

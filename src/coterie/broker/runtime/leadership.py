@@ -1,43 +1,193 @@
-"""Which node leads a partition. A broker alone leads everything; the simulator knows of more than one."""
+"""Which broker leads a partition, in which epoch, and where clients reach it.
+
+A broker alone leads everything. One of several knows of elections what it has heard: news takes its time, so
+two may differ in what they believe, and each answers by what it believes itself.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from coterie.base.codes import Code
+from coterie.base.ids import TopicPartition
+from coterie.base.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+
+if TYPE_CHECKING:
+    from coterie.broker.runtime.groups import Coordinator
+    from coterie.broker.runtime.purgatory import Purgatory
+    from coterie.broker.runtime.transactions import TransactionCoordinator
+    from coterie.broker.topics.registry import Topics
+    from coterie.storage.log.partition import PartitionLog
+
+NEVER_LED = 0  # the epoch of a partition of which no election is known
 
 
-class Leader(NamedTuple):
-    """A node, and where clients reach it."""
+class NodeEndpoint(NamedTuple):
+    """A broker that lives, and where clients reach it."""
 
     node_id: int
     host: str
     port: int
+    rack: str | None = None
 
 
 class Leadership(Protocol):
     """What a node believes of who leads what."""
 
+    @property
+    def alone(self) -> bool:
+        """Whether this node leads all there is: nothing need be asked partition by partition then."""
+        ...
+
     def leads(self, topic: str, partition: int) -> bool:
         """Return whether this node leads a partition."""
         ...
 
-    def leader_of(self, topic: str, partition: int) -> tuple[int, str, int] | None:
-        """Return the id and address of a partition's leader, None while it has none."""
+    def leader_of(self, topic: str, partition: int) -> NodeEndpoint | None:
+        """Return a partition's leader, None while it has none that lives."""
+        ...
+
+    def leader_epoch(self, topic: str, partition: int) -> int:
+        """Return the epoch of a partition's last election, 0 before there was one."""
+        ...
+
+    def live_brokers(self) -> tuple[NodeEndpoint, ...]:
+        """Return the brokers that live, by id. The first of them answers for Kafka's controller."""
         ...
 
 
 class Alone:
-    """The leadership of a cluster of one."""
+    """The leadership of a cluster of one; the logs know the epochs."""
 
-    def __init__(self, node_id: int, address: Callable[[], tuple[str, int]]) -> None:
+    alone: Final = True
+
+    def __init__(
+        self,
+        node_id: int,
+        address: Callable[[], tuple[str, int]],
+        rack: str | None,
+        logs: Mapping[TopicPartition, PartitionLog],
+    ) -> None:
         """`address` returns the host and port that clients are sent to."""
         self._node_id = node_id
         self._address = address
+        self._rack = rack
+        self._logs = logs
 
     def leads(self, topic: str, partition: int) -> bool:
         """Return True: there is nobody else."""
         return True
 
-    def leader_of(self, topic: str, partition: int) -> Leader:
+    def leader_of(self, topic: str, partition: int) -> NodeEndpoint:
         """Return this node."""
-        return Leader(self._node_id, *self._address())
+        return NodeEndpoint(self._node_id, *self._address(), self._rack)
+
+    def leader_epoch(self, topic: str, partition: int) -> int:
+        """Return the newest epoch of a partition's log; 0 of one whose log could not be made."""
+        log = self._logs.get(TopicPartition(topic, partition))
+        return NEVER_LED if log is None else log.latest_epoch
+
+    def live_brokers(self) -> tuple[NodeEndpoint, ...]:
+        """Return this node."""
+        return (NodeEndpoint(self._node_id, *self._address(), self._rack),)
+
+
+class Led(NamedTuple):
+    """The id of a partition's leader, None while it has none, and the epoch of the election that said so."""
+
+    leader: int | None
+    epoch: int
+
+
+class ElectedLeaders:
+    """The leadership of one broker of several, by the elections that it has heard of."""
+
+    alone: Final = False
+
+    def __init__(self, node_id: int, live: Iterable[NodeEndpoint] = ()) -> None:
+        self.node_id = node_id
+        self._live: dict[int, NodeEndpoint] = {}
+        self._led: dict[tuple[str, int], Led] = {}
+        self.set_live(live)
+
+    def set_live(self, brokers: Iterable[NodeEndpoint]) -> None:
+        """Take note of which brokers live."""
+        self._live = {one.node_id: one for one in sorted(brokers, key=lambda one: one.node_id)}
+
+    def is_news(self, name: TopicPartition, epoch: int) -> bool:
+        """Return whether no election of this or a later epoch is known of a partition (LO-8)."""
+        known = self._led.get(name)
+        return known is None or known.epoch < epoch
+
+    def elect(self, name: TopicPartition, led: Led) -> None:
+        """Take note of an election that is news."""
+        self._led[name] = led
+
+    def leads(self, topic: str, partition: int) -> bool:
+        """Return whether this node was elected last."""
+        led = self._led.get((topic, partition))
+        return led is not None and led.leader == self.node_id
+
+    def leader_of(self, topic: str, partition: int) -> NodeEndpoint | None:
+        """Return the broker that was elected last, None if it does not live."""
+        led = self._led.get((topic, partition))
+        return None if led is None or led.leader is None else self._live.get(led.leader)
+
+    def leader_epoch(self, topic: str, partition: int) -> int:
+        """Return the epoch of the last election, 0 before there was one."""
+        led = self._led.get((topic, partition))
+        return NEVER_LED if led is None else led.epoch
+
+    def live_brokers(self) -> tuple[NodeEndpoint, ...]:
+        """Return the brokers that live, by id."""
+        return tuple(self._live.values())
+
+
+def why_absent(topics: Topics, leadership: Leadership, topic: str, partition: int) -> Code:
+    """Return why a partition is not served here: it is led elsewhere, or there is none.
+
+    One that this node leads without having its log, which could not be made, is as good as not there.
+    """
+    there = topics.get(topic)
+    if there is None or not 0 <= partition < there.partitions or leadership.leads(topic, partition):
+        return Code.UNKNOWN_TOPIC_OR_PARTITION
+    return Code.NOT_LEADER_OR_FOLLOWER
+
+
+class Elections:
+    """What follows for this broker from the elections that it hears of."""
+
+    def __init__(
+        self,
+        leaders: ElectedLeaders,
+        logs: Mapping[TopicPartition, PartitionLog],
+        purgatory: Purgatory,
+        load_coordinator: Callable[[], Coordinator],
+        load_transactions: Callable[[], TransactionCoordinator],
+    ) -> None:
+        self._leaders = leaders
+        self._logs = logs
+        self._purgatory = purgatory
+        self._load_of: dict[str, Callable[[], Coordinator | TransactionCoordinator]]
+        self._load_of = {OFFSETS_TOPIC: load_coordinator, TRANSACTIONS_TOPIC: load_transactions}
+
+    def heard(self, name: TopicPartition, leader: int | None, epoch: int) -> None:
+        """Take the news that a partition has another leader, or the same in a later epoch (LO-8, DE-6).
+
+        What waits for records of the partition is answered now: it has come to the wrong broker, or in an
+        epoch that is over (KIP-320). Raises OSError where this node is elected and its log cannot write the
+        epoch down; the news is not heard then.
+        """
+        if not self._leaders.is_news(name, epoch):
+            return
+        log = self._logs.get(name)
+        leads = leader == self._leaders.node_id
+        if leads and log is not None:
+            log.lead(epoch)
+        self._leaders.elect(name, Led(leader, epoch))
+        load = self._load_of.get(name.topic)
+        if load is not None:
+            shards = load()
+            (shards.elected if leads else shards.resigned)(name.partition, epoch)
+        self._purgatory.force_watching(name)

@@ -104,6 +104,11 @@ class Purgatory:
         if not parked.done:
             self._finish(parked, forced=True)
 
+    def force_watching(self, key: Hashable) -> None:
+        """Finish now, as at their deadlines, all operations that watch `key`."""
+        for parked in tuple(self._watchers.get(key, ())):
+            self._apart(self.force, parked)
+
     def withdraw(self, parked: Parked) -> None:
         """Forget an operation whose caller is gone; it is not finished."""
         if not parked.done:

@@ -36,11 +36,6 @@ class ReplicaManager:
         """Return the log of a partition that exists."""
         return self.logs.get(TopicPartition(topic, partition))
 
-    def leader_epoch(self, topic: str, partition: int) -> int:
-        """Return the epoch in which a partition is led; 0 of one whose log could not be made."""
-        log = self.log_of(topic, partition)
-        return 0 if log is None else log.latest_epoch
-
     def dated_ms(self, now_ms: int) -> int:
         """Return the time by which to date the records of what is decided now.
 
