@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 
 from swarm.scenario import Outcome, run
 
@@ -21,22 +22,24 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--seeds", type=int, default=200, help="how many seeds to live through (200)")
     parser.add_argument("--first", type=int, default=0, help="the first of them (0)")
     parser.add_argument("--jobs", type=int, default=1, help="in how many processes (1)")
+    parser.add_argument("--data", action="store_true", help="scenarios whose clients write and read, too")
     parser.add_argument("--keep-going", action="store_true", help="go on after a failure")
     return parser
 
 
-def outcomes(seeds: Iterable[int], jobs: int) -> Iterator[Outcome]:
+def outcomes(seeds: Iterable[int], jobs: int, *, data: bool = False) -> Iterator[Outcome]:
     """Yield the outcome of each seed, in order."""
+    live = partial(run, data=data)
     if jobs <= 1:
-        yield from map(run, seeds)
+        yield from map(live, seeds)
         return
     with ProcessPoolExecutor(jobs) as pool:
-        yield from pool.map(run, seeds, chunksize=CHUNK)
+        yield from pool.map(live, seeds, chunksize=CHUNK)
 
 
-def tell_one(seed: int, *, quiet: bool) -> int:
+def tell_one(seed: int, *, quiet: bool, data: bool = False) -> int:
     """Live through one seed, telling everything."""
-    outcome = run(seed, listener=None if quiet else print)
+    outcome = run(seed, data=data, listener=None if quiet else print)
     hours = outcome.simulated_ms / HOUR_MS
     print(f"seed {seed}: {hours:.2f} hours in {outcome.steps} steps, trace {outcome.trace_hash}")
     print(outcome.line if outcome.violation else "all held")
@@ -50,10 +53,10 @@ def tell_failure(outcome: Outcome) -> None:
     print(outcome.line, flush=True)
 
 
-def tell_many(seeds: range, *, jobs: int, keep_going: bool) -> int:
+def tell_many(seeds: range, *, jobs: int, keep_going: bool, data: bool = False) -> int:
     """Live through many seeds; tell the failures, and how much was simulated."""
     failed = done = simulated_ms = 0
-    for outcome in outcomes(seeds, jobs):
+    for outcome in outcomes(seeds, jobs, data=data):
         done += 1
         simulated_ms += outcome.simulated_ms
         if outcome.violation:
@@ -69,9 +72,9 @@ def main() -> int:
     """Run what the command line asks for; return the exit code."""
     given = arguments().parse_args()
     if given.seed is not None:
-        return tell_one(given.seed, quiet=given.quiet)
+        return tell_one(given.seed, quiet=given.quiet, data=given.data)
     seeds = range(given.first, given.first + given.seeds)
-    return tell_many(seeds, jobs=given.jobs, keep_going=given.keep_going)
+    return tell_many(seeds, jobs=given.jobs, keep_going=given.keep_going, data=given.data)
 
 
 if __name__ == "__main__":

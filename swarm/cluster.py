@@ -2,7 +2,7 @@
 them.
 
 Replication is not simulated: the log of a partition that moves is handed over complete, as the disk of its
-last leader holds it. The user topics lie on every broker.
+last leader holds it. The user topics lie on every broker, but see `leading`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from coterie.base.hashes import coordinator_partition
@@ -24,6 +24,7 @@ from coterie.broker.topics.registry import Topics
 from coterie.storage.log.contract import StorageFailed
 from coterie.storage.log.partition import PartitionLog
 from coterie.storage.memory import MemoryStore
+from coterie.wire.api.apis import ApiKey
 from coterie.wire.api.codec import (
     decode_response,
 )
@@ -31,6 +32,7 @@ from coterie.wire.api.entities import (
     response_type,
 )
 from swarm.disk import SimDisk
+from swarm.leading import NOBODY, DataLeaders, Leads, Led
 from swarm.network import Channel, Network
 from swarm.world import Violation, World
 
@@ -40,7 +42,6 @@ if TYPE_CHECKING:
     from swarm.checks.invariants import Checks
     from swarm.options import Options
 
-NOBODY = -1
 PORT = 9092
 
 
@@ -109,8 +110,18 @@ class Session(Connection):
 
     def receive(self, frame: Frame) -> None:
         """Take a request that has arrived."""
+        if self._call is not None and self._call.api == ApiKey.FETCH != frame.request.__api_key__:
+            self.process.world.marks.add("hurried")
         self._frames.append(frame)
         self.process.run(lambda: self.data_received(frame.data), only_asked=True)
+        if self in self.process.sessions:
+            self._check_hurried()
+
+    def _check_hurried(self) -> None:
+        """A fetch does not keep a request of another kind waiting behind it."""
+        waits, behind = self._call, self._frames[0].request.__api_key__ if self._frames else ApiKey.FETCH
+        if waits is not None and waits.api == ApiKey.FETCH and behind != ApiKey.FETCH:
+            raise Violation("fetches are hurried", f"{waits} keeps a request of API {behind} waiting")
 
     def lost(self) -> None:
         """Take note that the connection is gone."""
@@ -163,36 +174,6 @@ class Session(Connection):
 
     def _hang_up(self, reason: str) -> None:
         raise Violation("served", f"{self._call} was hung up on: {reason}")
-
-
-class Leads:
-    """Which broker a node believes to lead a partition of groups; news takes its time."""
-
-    alone: Final = False
-
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self.mine: set[int] = set()
-        self.seen: dict[int, int] = {}
-
-    def leads(self, topic: str, partition: int) -> bool:
-        """Return whether this node leads a partition."""
-        return topic != OFFSETS_TOPIC or partition in self.mine
-
-    def leader_of(self, topic: str, partition: int) -> NodeEndpoint | None:
-        """Return a partition's leader, None while it has none."""
-        leader = self._broker.node_id
-        if topic == OFFSETS_TOPIC:
-            leader = self.seen.get(partition, NOBODY)
-        return None if leader == NOBODY else self._broker.cluster.brokers[leader].endpoint
-
-    def leader_epoch(self, topic: str, partition: int) -> int:
-        """Return the epoch of a partition's last election."""
-        return self._broker.cluster.led[partition].epoch if topic == OFFSETS_TOPIC else 0
-
-    def live_brokers(self) -> tuple[NodeEndpoint, ...]:
-        """Return the brokers that live."""
-        return tuple(one.endpoint for one in self._broker.cluster.brokers.values() if one.alive)
 
 
 class Process:
@@ -368,16 +349,8 @@ class Broker:
         process, self.process = self.process, None
         assert process is not None
         if self.leads is not None:
-            self.leads.mine.clear()
+            self.leads.forget()
         return process
-
-
-class Led(NamedTuple):
-    """Who leads a partition of groups, whose disk has its log, and in which epoch."""
-
-    leader: int
-    holder: int
-    epoch: int
 
 
 class Cluster:
@@ -391,25 +364,28 @@ class Cluster:
         self.calm = False
         self.deaths_in_revocation = options.deaths_in_revocation
         self.topics = dict(options.topics)
+        self.ids = {name: UUID(int=number + 1) for number, name in enumerate((OFFSETS_TOPIC, *self.topics))}
         self.brokers = {number: Broker(self, number) for number in range(1, options.brokers + 1)}
         self.led: dict[int, Led] = {}
+        self.data = DataLeaders(self)
         self.lost_power: set[int] = set()
         """Partitions whose log may have lost its tail since it was last led."""
 
     def start(self) -> None:
         """Start every broker on an empty disk, and give each its share of the groups."""
-        ids = {name: UUID(int=number + 1) for number, name in enumerate((OFFSETS_TOPIC, *self.topics))}
         for broker in self.brokers.values():
             broker.start()
             assert broker.process is not None
             node = broker.process.node
             for name, partitions in self.topics.items():
-                node.topic_manager.create_topic(name, partitions=partitions, topic_id=ids[name])
+                node.topic_manager.create_topic(
+                    name, partitions=partitions, configs=self.options.data_configs, topic_id=self.ids[name]
+                )
             node.topic_manager.create_topic(
                 OFFSETS_TOPIC,
                 partitions=self.options.shards,
                 configs=self.options.offsets_configs,
-                topic_id=ids[OFFSETS_TOPIC],
+                topic_id=self.ids[OFFSETS_TOPIC],
             )
             if self.options.producers:
                 node.topic_manager.ensure_internal(TRANSACTIONS_TOPIC)
@@ -417,6 +393,8 @@ class Cluster:
             holder = partition % len(self.brokers) + 1
             self.led[partition] = Led(NOBODY, holder, 0)
             self._elect(partition, holder)
+        if self.options.data:
+            self.data.appoint()
 
     def hiccup_ms(self) -> int:
         """Return the time in ms that a busy broker lets things wait just now; mostly 0."""
@@ -426,6 +404,12 @@ class Cluster:
         return world.between(1, options.hiccup_ms)
 
     # -- who leads
+
+    def named(self, asked: Any) -> TopicPartition:
+        """Return the first partition of a topic that a fetch names, by name or by id."""
+        names = {topic_id: name for name, topic_id in self.ids.items()}
+        name = getattr(asked, "topic", None) or names[asked.topic_id]
+        return TopicPartition(name, asked.partitions[0].partition)
 
     def partition_of(self, group_id: str) -> int:
         """Return the partition that a group hashes to."""
@@ -470,7 +454,7 @@ class Cluster:
         if led.leader != NOBODY or broker.process is None:
             return
         if led.holder != to:
-            self._hand_over(partition, self.brokers[led.holder], broker)
+            self.hand_over(TopicPartition(OFFSETS_TOPIC, partition), self.brokers[led.holder], broker)
         self.led[partition] = Led(to, to, led.epoch + 1)
         self.world.tell(f"broker {to} is elected for {partition} in epoch {led.epoch + 1}")
         process = broker.process
@@ -504,11 +488,11 @@ class Cluster:
     def _hear(self, leads: Leads, partition: int) -> None:
         leads.seen[partition] = self.led[partition].leader
 
-    def _hand_over(self, partition: int, source: Broker, target: Broker) -> None:
+    def hand_over(self, name: TopicPartition, source: Broker, target: Broker) -> None:
         """Put the log of a partition from one disk in the place of what the other has of it."""
         process = target.process
         assert process is not None
-        store, name = process.store, TopicPartition(OFFSETS_TOPIC, partition)
+        store = process.store
         config = store.logs[name].config
         directory = f"{store.path}/{name}"
         with target.disk.quiet():
@@ -550,6 +534,7 @@ class Cluster:
                 self.led[partition] = led._replace(leader=NOBODY)
                 self._tell_all(partition)
                 self.world.later(self.options.failover_ms, self._fail_over, partition)
+        self.data.leaderless(node_id)
 
     def _fail_over(self, partition: int) -> None:
         """Give a partition that still has no leader to a broker that lives."""
@@ -567,6 +552,7 @@ class Cluster:
         for partition, led in self.led.items():
             if led.leader == NOBODY and led.holder == node_id:
                 self._elect(partition, node_id)
+        self.data.returned(node_id)
 
     def heal(self, node_id: int) -> None:
         """End what ails a broker's disk, and start the broker anew where that takes a start.
@@ -586,6 +572,8 @@ class Cluster:
         self.topics[topic] += 1
         self.world.tell(f"topic {topic} has {self.topics[topic]} partitions")
         self.catch_up()
+        if self.options.data:
+            self.data.appoint()
 
     def catch_up(self) -> None:
         """Have every broker that lives know of all partitions."""

@@ -7,7 +7,7 @@ a fault is missing in some of them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import exp, log
 from random import Random
 from typing import Any
@@ -99,6 +99,10 @@ class Options:
     troubles: tuple[str, ...]
     trouble_every_ms: int
     chaos_ms: int
+    data: bool = False
+    """Whether users' partitions have a leader each, which moves, and clients that write and read them. No
+    seed draws it: whoever runs a scenario asks for it.
+    """
 
     @property
     def mixed(self) -> bool:
@@ -135,6 +139,11 @@ class Options:
             "transaction.state.log.num.partitions": "1",
             "transaction.abort.timed.out.transaction.cleanup.interval.ms": str(self.session_ms // 4),
         }
+
+    @property
+    def data_configs(self) -> dict[str, str]:
+        """The settings of users' topics: where they have data, what was acknowledged stays."""
+        return {"flush.messages": "1", "retention.ms": "-1"} if self.data else {}
 
     @property
     def offsets_configs(self) -> dict[str, str]:
@@ -234,3 +243,9 @@ def draw(random: Random) -> Options:
         trouble_every_ms=int(session_ms * share(0.5, 3)),
         chaos_ms=int(session_ms * share(4, 9)),
     )
+
+
+def with_data(options: Options) -> Options:
+    """Return a scenario's terms with data, and with brokers between which its leaders move."""
+    troubles = tuple(dict.fromkeys((*options.troubles, "move")))
+    return replace(options, data=True, brokers=max(2, options.brokers), producers=0, troubles=troubles)

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from random import Random
 from typing import NamedTuple
 
 from coterie.base.codes import Code
@@ -19,13 +20,14 @@ from coterie.simulate.agenda import (
 )
 from swarm.checks.invariants import Checks, Mistakes
 from swarm.clients.actors import Reader
+from swarm.clients.data import DataClient, Ledger
 from swarm.clients.producers import Producer
 from swarm.clients.rude import Known, RawClient
 from swarm.clients.upgrade import Upgrade, stage
 from swarm.cluster import Cluster
 from swarm.disk import ill
 from swarm.network import Network, Weather
-from swarm.options import Options, draw
+from swarm.options import Options, draw, with_data
 from swarm.world import (
     Violation,
     World,
@@ -48,11 +50,13 @@ class Outcome(NamedTuple):
     """What came about in it."""
     settled: float
     """What part of the time that they had the groups took to get to work, at most."""
+    data: bool = False
 
     @property
     def line(self) -> str:
         """The one line that says what failed and how to see it again."""
-        return f"seed {self.seed}: {self.violation} | python -m swarm --seed {self.seed}"
+        how = " --data" if self.data else ""
+        return f"seed {self.seed}: {self.violation} | python -m swarm --seed {self.seed}{how}"
 
 
 @dataclass(slots=True)
@@ -88,6 +92,8 @@ class Scenario:
         self.seats = [seat for group_id in self.groups for seat in self._seats(group_id)]
         self.raw: list[RawClient] = []
         self.producers: list[Producer] = []
+        self.ledger = Ledger()
+        self.data: list[DataClient] = []
 
     def _weather(self) -> Weather:
         options = self.options
@@ -118,6 +124,8 @@ class Scenario:
             self.raw.append(RawClient(self.cluster, f"rude{number}", groups=self.groups, known=self.known))
         for number in range(options.producers):
             self.producers.append(Producer(self.cluster, f"p{number}"))
+        if options.data:
+            self.data = [DataClient(self.cluster, f"d{number}", self.ledger) for number in range(2)]
         if options.upgrade:
             Upgrade(self)
         if options.troubles:
@@ -127,6 +135,7 @@ class Scenario:
         self._settle()
         self.checks.finish()
         self._check_transactions()
+        self._check_data()
 
     def _supervise(self) -> None:
         """Fill the seats whose readers are dead or have failed, as whoever runs applications would."""
@@ -233,6 +242,8 @@ class Scenario:
         partition = self.world.between(0, self.options.shards - 1)
         if self.options.brokers > 1:
             self.cluster.move(partition, self._a_broker())
+        if self.options.data:
+            self.cluster.data.move(self.world.random.choice(self.cluster.data.names()), self._a_broker())
 
     def _disk(self) -> None:
         number = self._a_broker()
@@ -320,6 +331,13 @@ class Scenario:
                 known = f"{producer.granted} was granted, {sorted(producer.doubtful)} may be"
                 raise Violation("commits last", f"{producer.group_id} has {found}; {known}")
 
+    def _check_data(self) -> None:
+        """The logs of users' partitions hold what was acknowledged and read."""
+        for name in self.cluster.data.names() if self.options.data else ():
+            leader = self.cluster.data.leader(name)
+            assert leader is not None, "it was read to the end"
+            self.ledger.check(name, leader.store.logs[name])
+
     # -- healing
 
     def _heal(self) -> None:
@@ -338,6 +356,8 @@ class Scenario:
         for producer in self.producers:
             producer.busy = False
             self.network.banned.add(producer.name)
+        for client in self.data:
+            client.busy = False
         for seat in self.seats:
             if seat.reader is not None:
                 seat.reader.wake_up()
@@ -426,6 +446,10 @@ class Scenario:
             why = self._pending_group(group_id)
             if why:
                 return why
+        for client in self.data:
+            why = client.behind()
+            if why:
+                return why
         open_groups = [one for journal in self.checks.journals.values() for one in journal.open_groups()]
         if open_groups:
             return f"a transaction is open for {min(open_groups)}"
@@ -505,10 +529,10 @@ def listening() -> Iterator[Mistakes]:
         log.setLevel(level)
 
 
-def run(seed: int, *, listener: Callable[[str], None] | None = None) -> Outcome:
-    """Live through the scenario of one seed and return what came of it."""
+def run(seed: int, *, data: bool = False, listener: Callable[[str], None] | None = None) -> Outcome:
+    """Live through the scenario of one seed and return what came of it; with `data` of one that has any."""
     with listening() as mistakes:
-        scenario = Scenario(seed, mistakes)
+        scenario = Scenario(seed, mistakes, options=with_data(draw(Random(seed))) if data else None)
         world = scenario.world
         world.listener = listener
         violation = rule = ""
@@ -531,4 +555,5 @@ def run(seed: int, *, listener: Callable[[str], None] | None = None) -> Outcome:
         tuple(world.told),
         frozenset(world.marks),
         scenario.settled,
+        data,
     )

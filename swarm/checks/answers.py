@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from coterie.base.codes import Code
+from coterie.base.ids import TopicPartition
 from coterie.coordinator.group.model import State
 from coterie.wire.api.apis import ApiKey
 from coterie.wire.payloads.consumer_offsets import OffsetCommitKey
@@ -283,8 +284,27 @@ class Answers:
                         f"is told that {key} is deleted, which no record says",
                     )
 
+    def _wrote(self, call: Call, answer: Any) -> None:
+        topic, told = call.request.topic_data[0], answer.responses[0].partition_responses[0]
+        self._led(call, TopicPartition(topic.name, told.index), told.error_code)
+
+    def _read(self, call: Call, answer: Any) -> None:
+        told = answer.responses[0].partitions[0]
+        self._led(call, self._checks.cluster.named(call.request.topics[0]), told.error_code)
+
+    def _led(self, call: Call, name: TopicPartition, code: int) -> None:
+        """Only who leads a partition writes it and reads it, where each has a leader."""
+        if not self._checks.options.data:
+            return
+        leads = self._checks.cluster.data.leader(name) is call.process
+        self._demand(bool(code) or leads, "only the leader serves", call, f"is served {name}")
+        moved = code in (Code.NOT_LEADER_OR_FOLLOWER, Code.FENCED_LEADER_EPOCH)
+        self._checks.world.marks.add("sent to the leader" if moved else "served")
+
 
 CHECKS: Mapping[int, Callable[[Answers, Call, Any], None]] = {
+    ApiKey.PRODUCE: Answers._wrote,
+    ApiKey.FETCH: Answers._read,
     ApiKey.JOIN_GROUP: Answers._joined,
     ApiKey.SYNC_GROUP: Answers._synced,
     ApiKey.HEARTBEAT: Answers._heard,

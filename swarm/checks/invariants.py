@@ -154,6 +154,8 @@ class Checks:
             return max(own_ms, call.standing.longest_ms, delay_ms) + delay_ms
         if call.api in IN_TRANSACTIONS:
             return TRANSACTION_MS
+        if call.api == ApiKey.FETCH:
+            return milliseconds(call.request.max_wait)
         return call.standing.longest_ms if call.api == ApiKey.SYNC_GROUP else 0
 
     def handled(self, call: Call) -> None:
@@ -220,6 +222,10 @@ class Checks:
         watch.excused.add(call.request.member_id)
         if instance_id is not None and not call.request.member_id:
             watch.excused.update(one for one, known in watch.members.items() if known.static)
+
+    def waiting(self, process: Process) -> list[Call]:
+        """Return the requests that a process has taken and not answered."""
+        return [call for call in self._calls if call.process is process]
 
     def gone(self, call: Call) -> None:
         """Take note that whoever asked has hung up."""
@@ -504,5 +510,5 @@ class Checks:
                 self.look(process)
 
     def outstanding(self) -> list[Call]:
-        """Return the calls that wait for an answer."""
-        return [call for call in self._calls if not call.excused]
+        """Return the calls that wait for an answer; a fetch may wait for records that nobody writes."""
+        return [call for call in self._calls if not call.excused and call.api != ApiKey.FETCH]
