@@ -47,7 +47,7 @@ class Weather:
     """That a frame finds its connection broken."""
 
 
-class Lane:
+class Direction:
     """One direction of a connection: what is on its way, in order."""
 
     __slots__ = ("_armed", "_arrive", "_channel", "_frames", "_last_ms", "_requests")
@@ -135,8 +135,8 @@ class Channel:
         self._session: Served | None = None
         self._received = received
         self._lost = lost
-        self._requests = Lane(self, self._request_came, requests=True)
-        self._answers = Lane(self, self._answer_came, requests=False)
+        self._requests = Direction(self, self._request_came, requests=True)
+        self._answers = Direction(self, self._answer_came, requests=False)
 
     def is_cut(self, *, requests: bool) -> bool:
         """Return whether nothing gets through in this direction."""
@@ -237,7 +237,7 @@ class Network:
     weather: Weather = field(default_factory=Weather)
     requests_cut: set[Link] = field(default_factory=set)
     answers_cut: set[Link] = field(default_factory=set)
-    stalled: list[Lane] = field(default_factory=list)
+    stalled: list[Direction] = field(default_factory=list)
     banned: set[str] = field(default_factory=set)
     """Clients of which nothing more arrives, not even what is under way."""
 
@@ -276,5 +276,5 @@ class Network:
             self.requests_cut -= links
             self.answers_cut -= links
         stalled, self.stalled = self.stalled, []
-        for lane in stalled:
-            lane.resume()
+        for direction in stalled:
+            direction.resume()

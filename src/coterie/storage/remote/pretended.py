@@ -1,0 +1,337 @@
+"""The database in memory, for simulators and tests: each statement takes effect whole, at one moment.
+
+That moment is between its sending and its answer, or after the connection has broken; which, is asked of
+whoever makes the engine. What this holds of a real database: a statement that share-locks its lane's row and
+one that changes or deletes it exclude each other, so that they are as if one after the other.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple, TypeAlias, TypeVar
+
+from coterie.base.errors import CoterieError
+from coterie.base.journal import Journal
+from coterie.storage.remote.chunk import Chunk, RowKey
+from coterie.storage.remote.session import Answer, Broken, Failed, Fenced, Inserted, Look, Reopened
+
+T = TypeVar("T")
+Later: TypeAlias = Callable[[int, Callable[[], None]], object]
+"""Has something done after so many milliseconds."""
+
+BROKEN = "broken"
+REFUSED_MS = 1
+"""So long it takes to hear that a connection cannot be made, or is gone."""
+
+
+class DatabaseError(CoterieError):
+    """A statement that has failed, with its SQLSTATE; it has done nothing."""
+
+    def __init__(self, sqlstate: str, message: str = "") -> None:
+        super().__init__(f"{sqlstate} {message}")
+        self.sqlstate = sqlstate
+
+
+class Fate(NamedTuple):
+    """What becomes of a statement: when it takes effect, never if None; when it is answered, and with what.
+
+    `failure` is "" for its result, `BROKEN`, or the SQLSTATE of an error. An effect may come after the
+    answer, unless that is the result; `answer_ms` of None leaves the connection silent.
+    """
+
+    effect_ms: int | None = 1
+    answer_ms: int | None = 1
+    failure: str = ""
+
+
+Chooser: TypeAlias = Callable[[str], Fate]
+"""Draws the Fate of a statement, by its name."""
+
+
+class LaneRow(NamedTuple):
+    """The row of a lane: the gate of its appends."""
+
+    broker_epoch: int
+    life: int
+
+
+class Tables:
+    """What the database holds, and the statements, each of which is called when it takes effect."""
+
+    def __init__(self) -> None:
+        self.journal = Journal()
+        self.version = {"cluster": 0}
+        self.lanes: dict[RowKey, LaneRow] = {}
+        self.leader_epochs: dict[RowKey, int] = {}
+        self.chunks: dict[RowKey, Chunk] = {}
+        self.end_floors: dict[int, int] = {}
+        """Where a partition goes on at the earliest: all before that has been deleted."""
+        self._places: dict[int, list[int]] = {}  # partition -> its rows' base offsets, ascending
+
+    # -- appending
+
+    def append(self, broker_id: int, lane: int, broker_epoch: int, life: int, chunks: Sequence[Chunk]) -> int:
+        """Return the number of rows inserted: all, or none where the gate is shut."""
+        if not self.passes_gate(broker_id, lane, broker_epoch, life):
+            return 0
+        for chunk in chunks:
+            if chunk.key in self.chunks:
+                raise DatabaseError("23505", f"a row is there: {chunk.key}")
+        for chunk in chunks:
+            self._insert(chunk)
+        return len(chunks)
+
+    def passes_gate(self, broker_id: int, lane: int, broker_epoch: int, life: int) -> bool:
+        """Return whether the lane's row is there in this broker epoch and life."""
+        return self.lanes.get((broker_id, lane)) == (broker_epoch, life)
+
+    def _insert(self, chunk: Chunk) -> None:
+        self.journal.put(self.chunks, chunk.key, chunk)
+        places = self._places.setdefault(chunk.partition_id, [])
+        insort(places, chunk.base_offset)
+        self.journal.add(_take_out, places, chunk.base_offset, None)
+
+    def begin_life(self, broker_id: int, lane: int, broker_epoch: int, life: int) -> bool:
+        """Have a lane's row be in this life; return False if none in the epoch is in an earlier one."""
+        row = self.lanes.get((broker_id, lane))
+        if row is None or row.broker_epoch != broker_epoch or row.life >= life:
+            return False
+        self.journal.put(self.lanes, (broker_id, lane), LaneRow(broker_epoch, life))
+        return True
+
+    def look(self, look: Look) -> Reopened:
+        """Return whether the rows are there."""
+        return Reopened(*(key is None or key in self.chunks for key in look))
+
+    # -- brokers and leaders
+
+    def register(self, broker_id: int, lanes: int) -> int:
+        """Give a broker so many lanes, instead of those of an earlier epoch; return its broker epoch."""
+        self.fence(broker_id)
+        epoch = self.journal.put(self.version, "cluster", self.version["cluster"] + 1)
+        for lane in range(lanes):
+            self.journal.put(self.lanes, (broker_id, lane), LaneRow(epoch, 0))
+        return epoch
+
+    def fence(self, broker_id: int) -> None:
+        """Delete a broker's lanes: nothing that it sends takes effect any more."""
+        for key in [key for key in self.lanes if key[0] == broker_id]:
+            self.journal.drop(self.lanes, key)
+
+    def lead(self, partition_id: int, leader_epoch: int) -> int:
+        """Begin a leader epoch at the end of a partition, and return that end."""
+        end = self.end(partition_id)
+        self.journal.put(self.leader_epochs, (partition_id, leader_epoch), end)
+        return end
+
+    # -- reading
+
+    def end(self, partition_id: int) -> int:
+        """Return the offset at which a partition goes on."""
+        places = self._places.get(partition_id)
+        end = self.chunks[partition_id, places[-1]].last_offset + 1 if places else 0
+        return max(end, self.end_floors.get(partition_id, 0))
+
+    def rows(self, partition_id: int, offset: int = 0, end_offset: int | None = None) -> list[Chunk]:
+        """Return the rows from the one that holds `offset`, up to those that begin at `end_offset`."""
+        places = self._places.get(partition_id, [])
+        first = max(0, bisect_right(places, offset) - 1)
+        behind = len(places) if end_offset is None else bisect_left(places, end_offset)
+        found = [self.chunks[partition_id, base] for base in places[first:behind]]
+        return [chunk for chunk in found if chunk.last_offset >= offset]
+
+    def heads(self, partition_id: int, offset: int = 0) -> list[tuple[int, bytes]]:
+        """Return (base offset, headers of the batches) of the rows from the one that holds `offset`."""
+        return [(chunk.base_offset, chunk.heads) for chunk in self.rows(partition_id, offset)]
+
+    # -- forgetting
+
+    def delete(self, partition_id: int, before_offset: int) -> int:
+        """Delete the rows that end before an offset; return their number."""
+        floor = max(before_offset, self.end_floors.get(partition_id, 0))
+        self.journal.put(self.end_floors, partition_id, floor)
+        gone = [chunk for chunk in self.rows(partition_id) if chunk.last_offset < before_offset]
+        places = self._places.get(partition_id, [])
+        for chunk in gone:
+            self.journal.drop(self.chunks, chunk.key)
+            places.remove(chunk.base_offset)
+            self.journal.add(_put_in, places, chunk.base_offset, None)
+        return len(gone)
+
+
+def _take_out(places: list[int], base_offset: int, _: None) -> None:
+    places.remove(base_offset)
+
+
+def _put_in(places: list[int], base_offset: int, _: None) -> None:
+    insort(places, base_offset)
+
+
+class PretendedEngine:
+    """The database as a server that connections are made to."""
+
+    def __init__(self, choose: Chooser, later: Later) -> None:
+        self.tables = Tables()
+        self.choose = choose
+        self.later = later
+        self.up = True
+        self.incarnation = 0
+        """Counts outages: what was sent before one, and has had no effect, has none."""
+        self.connections: list[PretendedConnection] = []
+
+    def connect(self, on_break: Callable[[str], None]) -> PretendedConnection:
+        """Return a new connection; that it breaks while nothing is under way is told to `on_break`."""
+        connection = PretendedConnection(self, on_break)
+        self.connections.append(connection)
+        return connection
+
+    def go_away(self, *, to: int | None = None) -> None:
+        """Break all connections. If the server is replaced by one that was behind: `to` the state at a mark
+        of the journal.
+        """
+        self.up = False
+        self.incarnation += 1
+        if to is not None:
+            self.tables.journal.roll_back(to)
+        connections, self.connections = self.connections, []
+        for connection in connections:
+            connection.cut("the server is gone")
+
+    def come_back(self) -> None:
+        """Take connections again."""
+        self.up = True
+
+
+class PretendedConnection:
+    """One connection, with one statement under way."""
+
+    def __init__(self, engine: PretendedEngine, on_break: Callable[[str], None]) -> None:
+        self.engine = engine
+        self.on_break = on_break
+        self.open = True
+        self.incarnation = engine.incarnation
+        self._waiting: Callable[[Failed | Broken], None] | None = None
+        self._number = 0  # of the statement under way
+
+    def execute(
+        self,
+        name: str,
+        statement: Callable[[], T],
+        answer: Callable[[T], None],
+        fail: Callable[[Failed | Broken], None],
+    ) -> None:
+        """Have a statement take effect, and answered, by the Fate that is chosen for its name."""
+        assert self._waiting is None
+        self._waiting = fail
+        self._number += 1
+        engine = self.engine
+        if not self.open or not engine.up or engine.incarnation != self.incarnation:
+            engine.later(REFUSED_MS, partial(self._break, self._number, "no connection can be made"))
+            return
+        fate = engine.choose(name)
+        outcome: list[T | Failed] = []
+        if fate.effect_ms is not None:
+            engine.later(fate.effect_ms, partial(self._take_effect, statement, outcome))
+        if fate.answer_ms is not None:
+            reply = partial(self._reply, self._number, fate.failure, outcome, answer)
+            engine.later(fate.answer_ms, reply)
+
+    def _take_effect(self, statement: Callable[[], T], outcome: list[T | Failed]) -> None:
+        if self.engine.incarnation != self.incarnation:
+            return
+        try:
+            outcome.append(statement())
+        except DatabaseError as error:
+            outcome.append(Failed(error.sqlstate, str(error)))
+
+    def _reply(
+        self, number: int, failure: str, outcome: list[T | Failed], answer: Callable[[T], None]
+    ) -> None:
+        waiting = self._waiting
+        if number != self._number or waiting is None or not self.open:
+            return
+        if failure == BROKEN or not (failure or outcome):
+            self._break(number, "the connection is gone")
+            return
+        self._waiting = None
+        if failure:
+            waiting(Failed(failure, "by chance"))
+        elif isinstance(outcome[0], Failed):
+            waiting(outcome[0])
+        else:
+            answer(outcome[0])
+
+    def abandon(self) -> None:
+        """Use it no more; what was sent may take effect all the same, and be answered."""
+        if self in self.engine.connections:
+            self.engine.connections.remove(self)
+
+    def cut(self, reason: str) -> None:
+        """Break the connection; whoever uses it hears of it a little later."""
+        self.open = False
+        self.engine.later(REFUSED_MS, partial(self._break, self._number, reason))
+
+    def _break(self, number: int, reason: str) -> None:
+        if number != self._number:
+            return
+        self.open = False
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None:
+            waiting(Broken(reason))
+        else:
+            self.on_break(reason)
+
+
+class PretendedSession:
+    """A lane's session with the engine. Answers come late as well: those of a life that was given up."""
+
+    def __init__(
+        self,
+        engine: PretendedEngine,
+        place: tuple[int, int, int],
+        answered: Callable[[int, Answer], None],
+    ) -> None:
+        """`place` is (broker id, lane, broker epoch)."""
+        self.engine = engine
+        self.place = place
+        self.answered = answered
+        self.connection: PretendedConnection | None = None
+
+    def append(self, life: int, chunks: Sequence[Chunk]) -> None:
+        assert self.connection is not None
+        self.connection.execute(
+            "append",
+            partial(self.engine.tables.append, *self.place, life, chunks),
+            lambda rows: self.answered(life, Inserted(rows)),
+            partial(self.answered, life),
+        )
+
+    def reopen(self, life: int, look: Look) -> None:
+        def broken(reason: str) -> None:
+            self.answered(life, Broken(reason))
+
+        def begun(bumped: bool) -> None:
+            if not bumped:
+                self.answered(life, Fenced())
+                return
+            connection.execute(
+                "look",
+                partial(self.engine.tables.look, look),
+                partial(self.answered, life),
+                partial(self.answered, life),
+            )
+
+        connection = self.connection = self.engine.connect(broken)
+        connection.execute(
+            "begin-life",
+            partial(self.engine.tables.begin_life, *self.place, life),
+            begun,
+            partial(self.answered, life),
+        )
+
+    def abort(self) -> None:
+        if self.connection is not None:
+            self.connection.abandon()
+            self.connection = None
