@@ -170,6 +170,7 @@ class Node:
             replica_manager=self.replica_manager,
             purgatory=self.purgatory,
             clock=self.clock,
+            leadership=self.leadership,
             load_coordinator=self.load_coordinator,
         )
         self.cleaner = Cleaner(store, self.clock, aside)

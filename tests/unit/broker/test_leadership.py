@@ -20,6 +20,7 @@ from coterie.broker.net.connection import Connection
 from coterie.broker.net.request_queue import RequestQueue, here_and_now
 from coterie.broker.node import Node
 from coterie.broker.runtime.leadership import ElectedLeaders, Leadership, Led, NodeEndpoint
+from coterie.storage.log.contract import StorageFailed
 from coterie.storage.memory import Faults
 from coterie.wire.api.apis import APIS
 from coterie.wire.api.codec import decode_response, encode_request
@@ -583,6 +584,38 @@ def test_news_that_is_older_than_what_is_known_changes_nothing(brokers: Brokers)
     assert [code_of(brokers[n], LIST_OFFSETS) for n in (1, 2, 3)] == [Code.NONE, ELSEWHERE, ELSEWHERE]
 
 
+def test_who_is_elected_before_it_has_the_topic_leads_in_that_epoch_once_it_has(brokers: Brokers):
+    name, rig = TopicPartition("later", 1), brokers[2]
+    brokers.elect(1, name)
+    brokers.elect(2, name)
+    rig.node.topic_manager.create_topic("later", partitions=1)
+
+    rig.node.topic_manager.add_partitions("later", 2)
+
+    answer = rig.client().ask(FETCH, 17, **fetch_terms(rig, 17, (0, 1), "later", epoch=2))
+    assert [one.error_code for one in answer.responses[0].partitions] == [ELSEWHERE, Code.NONE]
+    assert rig.store.logs[name].latest_epoch == 2
+
+
+def test_a_topic_whose_log_cannot_begin_in_its_epoch_is_not_made(brokers: Brokers):
+    name, rig = TopicPartition("later", 0), brokers[2]
+    brokers.elect(1, name)
+    brokers.elect(2, name)
+    saves = rig.disk.save
+
+    def refusing(path: str, data: bytes, *, sync: bool = False) -> None:
+        if "leader-epoch" in path and b"2" in data:
+            raise OSError(5, "Input/output error")
+        saves(path, data, sync=sync)
+
+    rig.disk.save = refusing  # type: ignore[method-assign]
+    with pytest.raises(StorageFailed, match="Input/output error"):
+        rig.node.topic_manager.create_topic("later", partitions=1)
+
+    assert rig.node.topics.get("later") is None
+    assert name not in rig.store.logs
+
+
 def test_who_hears_late_sends_clients_to_who_led_before(brokers: Brokers):
     brokers.elect(1)
     brokers.elect(2, heard_by=(1, 2))
@@ -617,6 +650,23 @@ def test_the_groups_of_a_partition_go_with_its_leadership(brokers: Brokers):
     host = brokers[2].node.coordinator.host_of("g")
     assert (host.status, host.epoch) == (host.ACTIVE, 2)
     assert brokers[1].node.coordinator.host_of("g").unavailable() == Code.NOT_COORDINATOR
+
+
+@row("LO-8")
+def test_who_is_elected_for_groups_before_it_has_their_topic_serves_them_once_it_has(brokers: Brokers):
+    rig, client = brokers[3], brokers[3].client()
+    for partition in range(rig.settings.offsets_topic_num_partitions):
+        brokers.elect(1, TopicPartition(OFFSETS_TOPIC, partition), heard_by=())
+        brokers.elect(3, TopicPartition(OFFSETS_TOPIC, partition), heard_by=(3,))
+
+    client.send(JOIN, 3, **join_terms(3, group_id="g"))
+    rig.pass_ms(0)
+
+    assert [answer.error_code for answer in client.answers()] == [Code.NONE]
+    host = rig.node.coordinator.host_of("g")
+    assert (host.status, host.epoch) == (host.ACTIVE, 2)
+    brokers.elect(2, TopicPartition(OFFSETS_TOPIC, host.partition), heard_by=(3,))
+    assert rig.node.coordinator.host_of("g").unavailable() == Code.NOT_COORDINATOR
 
 
 # -- whatever happens, in whatever order

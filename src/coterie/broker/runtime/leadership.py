@@ -176,8 +176,9 @@ class Elections:
         """Take the news that a partition has another leader, or the same in a later epoch (LO-8, DE-6).
 
         What waits for records of the partition is answered now: it has come to the wrong broker, or in an
-        epoch that is over (KIP-320). Raises OSError where this node is elected and its log cannot write the
-        epoch down; the news is not heard then.
+        epoch that is over (KIP-320). A log that is still to be made begins in the epoch, and its shard is
+        loaded when somebody asks for it. Raises OSError where this node is elected and its log cannot write
+        the epoch down; the news is not heard then.
         """
         if not self._leaders.is_news(name, epoch):
             return
@@ -186,8 +187,7 @@ class Elections:
         if leads and log is not None:
             log.lead(epoch)
         self._leaders.elect(name, Led(leader, epoch))
-        load = self._load_of.get(name.topic)
-        if load is not None:
-            shards = load()
+        if name.topic in self._load_of and (log is not None or not leads):
+            shards = self._load_of[name.topic]()
             (shards.elected if leads else shards.resigned)(name.partition, epoch)
         self._purgatory.force_watching(name)

@@ -19,12 +19,14 @@ if TYPE_CHECKING:
     from coterie.broker.config.settings import BrokerSettings
     from coterie.broker.runtime.clock import Clock
     from coterie.broker.runtime.groups import Coordinator
+    from coterie.broker.runtime.leadership import Leadership
     from coterie.broker.runtime.purgatory import Purgatory
     from coterie.broker.runtime.replica_manager import ReplicaManager
     from coterie.broker.topics.registry import Topics
     from coterie.broker.topics.topic import Topic
     from coterie.storage.config import LogConfig
     from coterie.storage.directory import Store
+    from coterie.storage.log.partition import PartitionLog
 
 log = logging.getLogger("coterie.broker")
 
@@ -46,6 +48,7 @@ class TopicManager:
         replica_manager: ReplicaManager,
         purgatory: Purgatory,
         clock: Clock,
+        leadership: Leadership,
         load_coordinator: Callable[[], Coordinator],
     ) -> None:
         self._settings = settings
@@ -54,6 +57,7 @@ class TopicManager:
         self._replica_manager = replica_manager
         self._purgatory = purgatory
         self._clock = clock
+        self._leadership = leadership
         self._load_coordinator = load_coordinator
 
     def create_topic(
@@ -213,8 +217,18 @@ class TopicManager:
         """Make the logs that are not there yet. Raises `StorageFailed`."""
         for partition in partitions:
             if TopicPartition(topic.name, partition) not in self._store.logs:
-                self._store.create_log(topic.name, partition, topic.topic_id, config)
+                self._begin_epoch(self._store.create_log(topic.name, partition, topic.topic_id, config))
                 yield
+
+    def _begin_epoch(self, made: PartitionLog) -> None:
+        """Have a new log be written in the epoch in which this node leads it: news of the election may have
+        come first. Raises `StorageFailed`.
+        """
+        if self._leadership.leads(*made.name):
+            try:
+                made.lead(self._leadership.leader_epoch(*made.name))
+            except OSError as error:
+                raise StorageFailed(f"{made.directory}: {error.strerror or error}") from error
 
     def _drop_logs(self, name: str, partitions: range) -> Pieces[StorageFailed | None]:
         """Take logs out of sight, all of them, whatever the disk says; return what it said last."""
