@@ -8,53 +8,33 @@ at a time; what may run elsewhere says so. Here is what is written and read; wha
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
-from struct import Struct
 from uuid import UUID
 
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
 from coterie.storage.checkpoints import PARTITION_METADATA, Checkpoints, write_partition_metadata
 from coterie.storage.config import LogConfig
-from coterie.storage.disk import Buffer, Disk
+from coterie.storage.disk import Disk
 from coterie.storage.log.aborted import AbortedSpan
 from coterie.storage.log.compacting import Compacting
 from coterie.storage.log.contract import Appended, AppendRefused, OffsetAt, OffsetOutOfRange, StorageFailed
 from coterie.storage.log.epochs import begun, end_of, from_start
 from coterie.storage.log.flushing import Flushing, Snapshots
+from coterie.storage.log.placing import Placed, check_producers, made_ready, placed
 from coterie.storage.log.producers import ActiveProducer, ProducerState, Verification, marker_of
 from coterie.storage.log.recovery import Loaded, load
 from coterie.storage.log.retention import LateRemoval, Retention, run_removal
 from coterie.storage.log.searching import first_from, youngest_of
 from coterie.storage.log.segment import Segment
 from coterie.storage.log.state import LogState
-from coterie.storage.log.validate import (
-    Batch,
-    Prepared,
-    coordinator_batches,
-    headed,
-    prepared,
-    prepared_promptly,
-)
-from coterie.wire.records.batches import BatchHeader, read_header, restamp
+from coterie.storage.log.validate import Prepared, coordinator_batches
+from coterie.wire.records.batches import BatchHeader, read_header
 from coterie.wire.records.visible import AbortedTransaction
 
 log = logging.getLogger("coterie.storage")
 
-STAMP = Struct(">qii")
 EXPIRY_INTERVAL_MS = 600_000
 IDLE_INTERVAL_MS = 60_000
-
-Span = tuple[BatchHeader, int, int]
-"""A batch as it goes into the log: its header as it came, its base offset, the last of its timestamps."""
-
-
-def _made_ready(
-    records: bytes | bytearray | Prepared, config: LogConfig, now_ms: int, *, promptly: bool
-) -> Batch:
-    if isinstance(records, Prepared):
-        return records
-    batch = headed(records, config)
-    return prepared_promptly(batch, config, now_ms) if promptly else prepared(batch, config, now_ms)
 
 
 class PartitionLog:
@@ -245,7 +225,7 @@ class PartitionLog:
         wall_ms = now_ms if wall_ms is None else wall_ms
         headers: Sequence[BatchHeader]
         if isinstance(records, Prepared) or origin == "client":
-            header, records = _made_ready(records, config, wall_ms, promptly=promptly)
+            header, records = made_ready(records, config, wall_ms, promptly=promptly)
             if header.producer_id >= 0:
                 known = self.producers.duplicate_of(header)
                 if known is not None:
@@ -256,54 +236,35 @@ class PartitionLog:
             headers = (header,)
         else:
             headers = coordinator_batches(records, config)
-            self._check_producers(records, headers, transaction_version, verified)
-
+            check_producers(
+                self.producers,
+                records,
+                headers,
+                verified=verified,
+                transaction_version=transaction_version,
+            )
         if leader_epoch > state.epochs[-1][0]:
             try:
                 self.lead(leader_epoch)
             except OSError as error:
                 raise AppendRefused(Code.KAFKA_STORAGE_ERROR, state.sentence(error)) from error
-        leader_epoch = state.epochs[-1][0]  # a directory of a cluster's may have seen later ones than ours
-        base_offset = state.end_offset
         append_time_ms = wall_ms if config.message_timestamp_type == "LogAppendTime" else -1
-        spans, next_offset = _placed(headers, base_offset, append_time_ms)
-        parts = _stamped(records, spans, leader_epoch, append_time_ms)
-        self._write(parts, len(records), spans, next_offset, wall_ms)
-        state.end_offset = next_offset
-        if self.flushing.unflushed_since is None and state.recovery_point < next_offset:
+        # The epoch is the newest: a directory of a cluster's may have seen later ones than ours.
+        place = placed(records, headers, state.end_offset, state.epochs[-1][0], append_time_ms)
+        self._write(place, wall_ms)
+        state.end_offset = place.next_offset
+        if self.flushing.unflushed_since is None and state.recovery_point < place.next_offset:
             self.flushing.unflushed_since = now_ms
         if headers[0].producer_id >= 0 or len(headers) > 1:
-            self._learn(records, spans)
-        return Appended(base_offset, next_offset - 1, append_time_ms, state.start_offset)
+            self._learn(place)
+        return Appended(place.base_offset, place.next_offset - 1, append_time_ms, state.start_offset)
 
-    def _check_producers(
-        self,
-        records: bytes | bytearray,
-        headers: Sequence[BatchHeader],
-        transaction_version: int,
-        verified: Verification | None,
-    ) -> None:
-        at = 0
-        for header in headers:
-            if header.producer_id >= 0:
-                marker = marker_of(records, at) if header.control else None
-                if marker is None:
-                    self.producers.check(header, sequenced=False, verified=verified)
-                else:
-                    self.producers.check_marker(header, marker, transaction_version=transaction_version)
-            at += header.size
-
-    def _write(
-        self,
-        parts: Sequence[Buffer],
-        size: int,
-        spans: Sequence[Span],
-        next_offset: int,
-        wall_ms: int,
-    ) -> None:
+    def _write(self, place: Placed, wall_ms: int) -> None:
         """Write to the last segment, or to a new one if that is full. What fails is taken back."""
         state, flushing = self._state, self.flushing
         segment = self._segments.last
+        records, parts, spans, _, next_offset, _ = place
+        size = len(records)
         sync = next_offset - state.recovery_point >= state.config.flush_messages
         try:
             flushing.clear_away()
@@ -363,14 +324,14 @@ class PartitionLog:
         self._snapshots.take()
         return segment
 
-    def _learn(self, records: bytes | bytearray, spans: Sequence[Span]) -> None:
+    def _learn(self, place: Placed) -> None:
         """Let producers know of what was written."""
         at = 0
-        for header, base_offset, timestamp in spans:
+        for header, base_offset, timestamp in place.spans:
             if header.producer_id >= 0:
                 if not header.control:
                     self.producers.record(header, base_offset=base_offset, timestamp=timestamp)
-                elif (marker := marker_of(records, at)) is not None:
+                elif (marker := marker_of(place.records, at)) is not None:
                     ended = self.producers.end_transaction(
                         header, marker, offset=base_offset, timestamp=timestamp
                     )
@@ -540,34 +501,3 @@ class PartitionLog:
         self.closed = True
         for segment in self._segments:
             segment.release()
-
-
-def _placed(headers: Sequence[BatchHeader], base_offset: int, append_time_ms: int) -> tuple[list[Span], int]:
-    """Return the Span of each batch if the first goes to `base_offset`, and the offset after the last."""
-    spans = []
-    for header in headers:
-        spans.append((header, base_offset, header.max_timestamp if append_time_ms < 0 else append_time_ms))
-        base_offset += header.last_offset_delta + 1
-    return spans, base_offset
-
-
-def _stamped(
-    records: bytes | bytearray, spans: Sequence[Span], leader_epoch: int, append_time_ms: int
-) -> list[Buffer]:
-    """Return the batches with their offsets and epoch, as pieces to write; append times need a copy."""
-    at = 0
-    if append_time_ms >= 0:
-        copy = bytearray(records)
-        for header, base_offset, _ in spans:
-            restamp(
-                copy, at, base_offset=base_offset, leader_epoch=leader_epoch, append_time_ms=append_time_ms
-            )
-            at += header.size
-        return [copy]
-    view = memoryview(records)
-    parts: list[Buffer] = []
-    for header, base_offset, _ in spans:
-        end = at + header.size
-        parts += STAMP.pack(base_offset, header.length, leader_epoch), view[at + STAMP.size : end]
-        at = end
-    return parts
