@@ -7,173 +7,32 @@ last leader holds it. The user topics lie on every broker, but see `leading`.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from coterie.base.codes import Code
 from coterie.base.hashes import coordinator_partition
 from coterie.base.ids import TopicPartition
 from coterie.base.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from coterie.broker.config.settings import BrokerSettings
-from coterie.broker.net.connection import Connection
 from coterie.broker.node import Node
 from coterie.broker.runtime.leadership import NodeEndpoint
 from coterie.broker.topics.registry import Topics
-from coterie.storage.log.contract import StorageFailed
-from coterie.storage.log.partition import PartitionLog
+from coterie.storage.log.contract import AppendRefused, StorageFailed
 from coterie.storage.memory import MemoryStore
-from coterie.wire.api.apis import ApiKey
-from coterie.wire.api.codec import (
-    decode_response,
-)
-from coterie.wire.api.entities import (
-    response_type,
-)
 from swarm.disk import SimDisk
+from swarm.late import Lane, LateStore
 from swarm.leading import NOBODY, DataLeaders, Leads, Led
-from swarm.network import Channel, Network
-from swarm.world import Violation, World
+from swarm.network import PORT, Channel, Network
+from swarm.session import Session
+from swarm.world import World
 
 if TYPE_CHECKING:
     from coterie.broker.runtime.groups import ShardHost
-    from swarm.checks.calls import Call
     from swarm.checks.invariants import Checks
     from swarm.options import Options
-
-PORT = 9092
-
-
-class Frame(NamedTuple):
-    """A request on its way: its bytes, and for the checks what they say."""
-
-    correlation_id: int
-    data: bytes
-    request: Any
-    client: str
-
-
-class Wire:
-    """A broker's end of a channel, as a connection sees its transport: it takes whatever is written."""
-
-    def __init__(self, session: Session, process: Process, channel: Channel) -> None:
-        self._session, self._channel = session, channel
-        self._info = {"peername": (channel.client, PORT), "sockname": (process.broker.host, PORT)}
-
-    def get_extra_info(self, name: str) -> Any:
-        """Return the address of this end or of the other."""
-        return self._info[name]
-
-    def write(self, data: bytes) -> None:
-        """Send an answer."""
-        self._channel.answer(self._session.answered(data))
-
-    def writelines(self, parts: list[bytes]) -> None:
-        """Send a large answer, which comes in parts."""
-        self.write(b"".join(parts))
-
-    def get_write_buffer_size(self) -> int:
-        """Return 0: nothing waits to be sent."""
-        return 0
-
-    def pause_reading(self) -> None:
-        """Do nothing: clients send one request at a time, or a few."""
-
-    def resume_reading(self) -> None:
-        """Do nothing, as nothing was paused."""
-
-    def is_closing(self) -> bool:
-        """Return False: it ends with the channel."""
-        return False
-
-    def close(self) -> None:
-        """Do nothing: a mistake of ours closes connections, and the next look at the process finds it."""
-
-    abort = close
-
-
-class Session(Connection):
-    """The production connection over a channel, each request and each answer shown to the checks."""
-
-    def __init__(self, process: Process, channel: Channel) -> None:
-        super().__init__(process.node)
-        self.process = process
-        self._channel = channel
-        self._checks = process.cluster.checks
-        self._frames: deque[Frame] = deque()
-        self._call: Call | None = None
-        """The request that is in flight."""
-        self._on_hold = False
-        """Whether it waits until its shard has appended what it holds."""
-        self.connection_made(Wire(self, process, channel))
-
-    def receive(self, frame: Frame) -> None:
-        """Take a request that has arrived."""
-        if self._call is not None and self._call.api == ApiKey.FETCH != frame.request.__api_key__:
-            self.process.world.marks.add("hurried")
-        self._frames.append(frame)
-        self.process.run(lambda: self.data_received(frame.data), only_asked=True)
-        if self in self.process.sessions:
-            self._check_hurried()
-
-    def _check_hurried(self) -> None:
-        """A fetch does not keep a request of another kind waiting behind it."""
-        waits, behind = self._call, self._frames[0].request.__api_key__ if self._frames else ApiKey.FETCH
-        if waits is not None and waits.api == ApiKey.FETCH and behind != ApiKey.FETCH:
-            raise Violation("fetches are hurried", f"{waits} keeps a request of API {behind} waiting")
-
-    def lost(self) -> None:
-        """Take note that the connection is gone."""
-        if self not in self.process.sessions:
-            return
-        del self.process.sessions[self]
-        if self._call is not None:
-            self._checks.gone(self._call)
-        self.process.run(lambda: self.connection_lost(None))
-
-    def end(self, *, answers_too: bool) -> None:
-        """End with the process."""
-        self.drop(None)
-        self._channel.server_gone(answers_too=answers_too)
-
-    def answered(self, data: bytes) -> tuple[int, Any]:
-        """Return an answer that goes out, and its correlation id, once the checks have seen it."""
-        if self._call is None:
-            raise Violation("answered once", f"an answer that nobody waits for: {data!r}")
-        call, self._call = self._call, None
-        request = call.request
-        correlation_id, answer = decode_response(
-            response_type(request.__api_key__, request.__version__), data[4:]
-        )
-        assert correlation_id == call.frame.correlation_id
-        self._checks.answered(call, answer)
-        return correlation_id, answer
-
-    def _take(self, sized: bytes) -> None:
-        if self._peer_closed:
-            super()._take(sized)
-            return
-        if self._on_hold:
-            assert self._call is not None
-            self._checks.held(self._call)
-        elif self._call is not None:
-            raise Violation("answered once", f"{self._call} is not answered, and the next request is taken")
-        else:
-            self._call = self._checks.asked(self.process, self._frames.popleft())
-        self._on_hold = False
-        call = self._call
-        assert call.frame.data == sized
-        super()._take(sized)
-        if not self._on_hold:
-            self._checks.handled(call)
-
-    def _await_append(self, host: ShardHost, sized: bytes) -> None:
-        self._on_hold = True
-        super()._await_append(host, sized)
-
-    def _hang_up(self, reason: str) -> None:
-        raise Violation("served", f"{self._call} was hung up on: {reason}")
 
 
 class Process:
@@ -190,19 +49,25 @@ class Process:
         self._alarm_number = 0
         self._ahead_ms = broker.ahead_ms
         settings = settings_of(broker.cluster.options, broker.node_id)
-        self.store = MemoryStore.open(
+        kind = LateStore if broker.cluster.options.landing_ms else MemoryStore
+        self.store = kind.open(
             now_ms=self.clock(), disk=broker.disk, cluster_id="simulated", node_id=broker.node_id
         )
+        self.lane: Lane | None = None
+        if isinstance(self.store, LateStore):
+            self.lane = Lane(self.call_soon, self._land_later)
+            self.store.use(self.lane)
         self.node: Node = Node(
             settings=settings,
             topics=Topics.open(settings, self.store, new_uuid=self.new_uuid),
             store=self.store,
             clock=self.clock,
-            call_soon=self._call_soon,
+            call_soon=self.call_soon,
             alarm=self._alarm,
             aside=self._aside,
             new_uuid=self.new_uuid,
             leadership=broker.leads,
+            when_writable=None if self.lane is None else self.lane.ask,
         )
 
     def clock(self) -> int:
@@ -224,11 +89,15 @@ class Process:
             do()
             self.cluster.checks.look(self, only_asked=only_asked)
 
-    def _call_soon(self, do: Callable[[], None]) -> None:
+    def call_soon(self, do: Callable[[], None]) -> None:
+        """Have something done after what is being done now, mostly at once."""
         self._soon.append(do)
         if not self._soon_armed:
             self._soon_armed = True
             self.world.later(self.cluster.hiccup_ms(), self.run, self._do_soon)
+
+    def _land_later(self, land: Callable[[], None]) -> None:
+        self.world.later(self.world.between(0, self.cluster.options.landing_ms), self.run, land)
 
     def _do_soon(self) -> None:
         self._soon_armed = False
@@ -259,6 +128,15 @@ class Process:
         except OSError:
             result = None
         self.world.later(self.world.between(1, 2_000), self.run, lambda: finish(result))
+
+    def let_land(self) -> None:
+        """Write what is in flight before another leads, or hear that another does already."""
+        if self.lane is None:
+            return
+        if self.world.chance(0.5):
+            self.lane.settle()
+        else:
+            self.lane.refuse(AppendRefused(Code.NOT_LEADER_OR_FOLLOWER, "another leads"))
 
     # -- life
 
@@ -325,6 +203,11 @@ class Broker:
     def crash(self, *, power: bool) -> None:
         """End the process as kill -9 does, or by a loss of power."""
         process = self._gone()
+        if process.lane is not None:
+            written = process.lane.is_busy and self.cluster.world.chance(0.5)
+            process.lane.die(written=written)
+            if written:
+                self.cluster.checks.stopping(process)
         process.store.crash(power=power)
         self.cluster.world.tell(f"broker {self.node_id} {'loses power' if power else 'is killed'}")
         process.end(answers_too=power)
@@ -438,11 +321,13 @@ class Cluster:
         led = self.led[partition]
         if led.leader == NOBODY:
             return
-        self.led[partition] = led._replace(leader=NOBODY)
         broker = self.brokers[led.leader]
+        process = broker.process
+        if process is not None:
+            process.run(process.let_land)
+        self.led[partition] = led._replace(leader=NOBODY)
         self.world.tell(f"broker {led.leader} resigns from {partition}")
         self._tell_all(partition)
-        process = broker.process
         if process is not None and broker.leads is not None:
             broker.leads.mine.discard(partition)
             process.run(lambda: process.node.coordinator.resigned(partition))
@@ -498,7 +383,7 @@ class Cluster:
         with target.disk.quiet():
             store.delete_log(*name, now_ms=process.clock())
             target.disk.take_over(directory, source.disk)
-            store.logs[name] = PartitionLog.open(
+            log = store.logs[name] = store.log_type.open(
                 target.disk,
                 directory,
                 name,
@@ -508,6 +393,8 @@ class Cluster:
                 gapless=False,
                 now_ms=process.clock(),
             )
+            if isinstance(store, LateStore):
+                store.adopt(log)
 
     # -- life and death
 

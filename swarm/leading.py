@@ -97,6 +97,9 @@ class DataLeaders:
 
     def move(self, name: TopicPartition, to: int) -> None:
         """Have another broker lead a partition: the old one resigns, the new one comes a little later."""
+        process = self.leader(name)
+        if process is not None:
+            process.run(process.let_land)
         if self.led[name].leader != NOBODY:
             self._change(name, NOBODY)
         self.world.later(self.world.between(0, self.cluster.options.hiccup_ms), self._elect, name, to)

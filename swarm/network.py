@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from swarm.world import World
 
+PORT = 9092
+
 Link = tuple[str, int]
 
 

@@ -10,7 +10,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import exp, log
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from swarm.world import World
 
 SESSION_LEAST_MS, SESSION_MOST_MS = 6_000, 1_800_000
 TROUBLES = (
@@ -88,6 +91,8 @@ class Options:
     reset_chance: float
     hiccup_chance: float
     hiccup_ms: int
+    landing_ms: int
+    """How long appends take at most until they last; 0: they do as soon as they are made."""
     news_ms: int
     failover_ms: int
     flush_each: bool
@@ -121,8 +126,10 @@ class Options:
 
     @property
     def late_ms(self) -> int:
-        """How much later than due a busy broker may do something: it may be held up several times."""
-        return 4 * self.hiccup_ms + 50
+        """How much later than due a busy broker may do something: it may be held up several times, and what
+        it appends lands with the next round, or is behind what does.
+        """
+        return 4 * (self.hiccup_ms + self.landing_ms) + 50
 
     @property
     def settings(self) -> dict[str, str]:
@@ -191,8 +198,12 @@ def terms_of_the_network(random: Random, session_ms: int) -> dict[str, Any]:
     }
 
 
-def draw(random: Random) -> Options:
-    """Return the options that chance picks."""
+def draw(world: World) -> Options:
+    """Return the options that chance picks.
+
+    What has come to them later has a chance of its own, so that seeds have the rest as they had it.
+    """
+    random, later = world.random, Random(f"later {world.seed}")
     session_ms = int(exp(random.uniform(log(SESSION_LEAST_MS), log(SESSION_MOST_MS))))
     if random.random() < 0.3:
         session_ms = random.randint(SESSION_MOST_MS // 4, SESSION_MOST_MS)
@@ -231,6 +242,7 @@ def draw(random: Random) -> Options:
         **terms_of_the_network(random, session_ms),
         hiccup_chance=random.choice((0.0, 0.05, 0.3)),
         hiccup_ms=random.choice((1, 20, session_ms // 50)),
+        landing_ms=later.choice((0, 0, 0, 1, 30, session_ms // 50)),
         news_ms=session_ms // 10,
         failover_ms=int(session_ms * share(0.01, 0.3)),
         flush_each=random.random() < 0.3,

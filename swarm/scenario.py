@@ -8,7 +8,6 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from random import Random
 from typing import NamedTuple
 
 from coterie.base.codes import Code
@@ -79,7 +78,7 @@ class Scenario:
 
     def __init__(self, seed: int, mistakes: Mistakes, *, options: Options | None = None) -> None:
         self.world = World(seed)
-        self.options = options or draw(self.world.random)
+        self.options = options or draw(self.world)
         self.network = Network(self.world, self._weather())
         self.cluster = Cluster(self.world, self.options, self.network)
         self.checks = self.cluster.checks = Checks(self.cluster, mistakes)
@@ -453,7 +452,8 @@ class Scenario:
         open_groups = [one for journal in self.checks.journals.values() for one in journal.open_groups()]
         if open_groups:
             return f"a transaction is open for {min(open_groups)}"
-        waiting = self.checks.outstanding()
+        long_ago_ms = self.world.now_ms - 2 * self.options.landing_ms
+        waiting = [call for call in self.checks.outstanding() if call.arrived_ms <= long_ago_ms]
         return f"{waiting[0]} is not answered" if waiting else ""
 
     def _pending_group(self, group_id: str) -> str:
@@ -532,7 +532,7 @@ def listening() -> Iterator[Mistakes]:
 def run(seed: int, *, data: bool = False, listener: Callable[[str], None] | None = None) -> Outcome:
     """Live through the scenario of one seed and return what came of it; with `data` of one that has any."""
     with listening() as mistakes:
-        scenario = Scenario(seed, mistakes, options=with_data(draw(Random(seed))) if data else None)
+        scenario = Scenario(seed, mistakes, options=with_data(draw(World(seed))) if data else None)
         world = scenario.world
         world.listener = listener
         violation = rule = ""

@@ -50,6 +50,9 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
+# Whoever starts the tests may ignore SIGHUP, as nohup does. What they start would, too, and be right.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
 # The machines are shared and noisy: a slow example says nothing, and what is found by chance would stop a
 # change that has nothing to do with it. So each run draws the same examples; others are drawn by
 # pytest --hypothesis-profile=exhaustive tests/property, for a night.

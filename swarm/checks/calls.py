@@ -9,7 +9,8 @@ from coterie.coordinator.group.model import Group, State
 from coterie.wire.api.apis import APIS, ApiKey
 
 if TYPE_CHECKING:
-    from swarm.cluster import Frame, Process
+    from swarm.cluster import Process
+    from swarm.session import Frame
 
 OF_A_GROUP = frozenset(
     {

@@ -31,7 +31,8 @@ from swarm.checks.watch import GroupWatch, Patience
 from swarm.world import Violation
 
 if TYPE_CHECKING:
-    from swarm.cluster import Cluster, Frame, Process
+    from swarm.cluster import Cluster, Process
+    from swarm.session import Frame
 
 Era = tuple[int, int]
 MINUTE_MS = 60_000
@@ -251,7 +252,7 @@ class Checks:
         with process.broker.disk.quiet():
             log = process.store.logs[self._names[partition]]
             journal = self.journals[partition]
-            if log.end_offset > journal.end:
+            if log.high_watermark > journal.end:
                 self._take_in(process, partition)
             found = Journal()
             found.read(log)
@@ -344,7 +345,7 @@ class Checks:
                 raise Violation("no mistakes of ours", f"partition {partition} is out of service")
             return
         dirty = self._dirty[partition]
-        if dirty and not host.records:
+        if dirty and not host.is_appending:
             for group_id in dirty:
                 compare_shard(host.shard, self.journals[partition], group_id)
             dirty.clear()
@@ -375,7 +376,7 @@ class Checks:
             return
         log = process.store.logs.get(self._names[partition])
         journal = self.journals[partition]
-        if log is None or log.end_offset == journal.end:
+        if log is None or log.high_watermark == journal.end:
             return
         with process.broker.disk.quiet():
             entries = journal.read(log)

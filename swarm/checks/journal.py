@@ -60,7 +60,7 @@ class Journal:
         """Return the records appended since the last call, and remember them."""
         found: list[Entry] = []
         self.end = max(self.end, log.start_offset)
-        while self.end < log.end_offset:
+        while self.end < log.high_watermark:
             piece = log.read(self.end, max_bytes=READ_BYTES)
             for at, header in scan(piece):
                 if header.last_offset < self.end:

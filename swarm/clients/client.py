@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 from coterie.client.net.messages import SPEAKS
 from coterie.wire.api.apis import ApiKey
 from coterie.wire.api.codec import encode_request
-from swarm.cluster import Broker, Cluster, Frame
+from swarm.cluster import Broker, Cluster
 from swarm.network import Channel
+from swarm.session import Frame
 
 Done = Callable[[Any], None]
 

@@ -189,6 +189,83 @@ def refused_append_answers_nobody() -> Iterator[None]:
 
 
 @fault
+def append_counts_as_landed() -> Iterator[None]:
+    """Whoever waits is answered as soon as the log has taken a batch, though it may refuse it yet."""
+
+    def early(appended: Callable[..., None]) -> Callable[..., None]:
+        return lambda self, place: appended(self, place._replace(landed=True))
+
+    with patched(ShardHost, "_appended", early):
+        yield
+
+
+@fault
+def what_needs_no_record_overtakes_what_is_in_flight() -> Iterator[None]:
+    """An answer that stores nothing leaves at once, whatever it has seen."""
+
+    def at_once(self: ShardHost) -> None:
+        batch = self._take_pending()
+        batch.mark = self.shard.journal.settled
+        self._settle(batch)
+
+    with patched(ShardHost, "_settle_gathered", lambda _: at_once):
+        yield
+
+
+@fault
+def late_refusal_leaves_what_is_gathered() -> Iterator[None]:
+    """What has been decided behind a batch in flight stays when that is refused."""
+
+    def undone(self: ShardHost, code: Code) -> None:
+        batches = [*self._in_flight]
+        self._in_flight.clear()
+        self.shard.undo_to(self.shard.journal.settled)
+        self._answer_refused(batches, code)
+
+    with patched(ShardHost, "_undo_in_flight", lambda _: undone):
+        yield
+
+
+@fault
+def late_refusal_undoes_what_is_gathered_alone() -> Iterator[None]:
+    """What was in flight and has been refused stays in memory."""
+
+    def undone(self: ShardHost, code: Code) -> None:
+        batches = [*self._in_flight, self.pending]
+        self._in_flight.clear()
+        self.shard.undo_to(self._mark)
+        self._take_pending()
+        self._answer_refused(batches, code)
+
+    with patched(ShardHost, "_undo_in_flight", lambda _: undone):
+        yield
+
+
+@fault
+def late_refusal_forgets_the_commits_of_the_fast_path() -> Iterator[None]:
+    """Whoever committed by the fast path waits for ever when its batch is refused."""
+    with patched(ShardHost, "_give_up", lambda _: lambda self, batch, code: None):
+        yield
+
+
+@fault
+def batches_in_flight_settle_in_any_order() -> Iterator[None]:
+    """The first to land takes the newest batch with it."""
+
+    def newest(landed: Callable[..., None]) -> Callable[..., None]:
+        def mistaken(self: ShardHost, batch: Any, refused: Any) -> None:
+            if refused is None and len(self._in_flight) > 1:
+                self._settle(self._in_flight.pop())
+                self._let_go()
+            landed(self, batch, refused)
+
+        return mistaken
+
+    with patched(ShardHost, "_landed", newest):
+        yield
+
+
+@fault
 def tombstone_of_offsets_is_forgotten() -> Iterator[None]:
     """Deleted offsets are deleted in memory only."""
 

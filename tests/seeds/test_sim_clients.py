@@ -32,7 +32,7 @@ KEY = OffsetCommitKey("g", "t", 0)
 
 
 def a_client(world: World) -> Client:
-    options = draw(world.random)
+    options = draw(world)
     return Client(Cluster(world, options, Network(world)), "c")
 
 
@@ -87,7 +87,7 @@ def a_lonely_scenario(**terms: object) -> Options:
         "hostile": 0,
         "troubles": (),
     }
-    return replace(draw(World(1).random), **{**calm, **terms})  # type: ignore[arg-type]
+    return replace(draw(World(1)), **{**calm, **terms})  # type: ignore[arg-type]
 
 
 def test_a_broker_reads_the_clock_when_it_starts_and_not_again():

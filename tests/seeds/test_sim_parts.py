@@ -86,8 +86,8 @@ def test_whoever_asks_again_at_once_is_found_out():
 
 
 def test_the_options_of_two_seeds_differ_and_of_one_do_not():
-    assert draw(World(1).random) == draw(World(1).random)
-    assert draw(World(1).random) != draw(World(2).random)
+    assert draw(World(1)) == draw(World(1))
+    assert draw(World(1)) != draw(World(2))
 
 
 # -- connections

@@ -71,6 +71,11 @@ class Journal:
         """Return the place in the journal at which everything so far has been changed."""
         return self._settled + len(self._entries)
 
+    @property
+    def settled(self) -> int:
+        """The place up to which everything lasts."""
+        return self._settled
+
     def settle(self, mark: int) -> None:
         """Forget the way back behind the mark: what came before it lasts."""
         assert self._settled <= mark <= self.mark()

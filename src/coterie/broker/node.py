@@ -140,8 +140,10 @@ class Node:
         work: Callable[[Pieces[None]], None] = at_once,
         new_uuid: Callable[[], UUID] = uuid4,
         leadership: Leadership | None = None,
+        when_writable: Callable[[TopicPartition, Callable[[], None]], object] | None = None,
         groups_loaded: Callable[[], None] = nothing,
     ) -> None:
+        """`when_writable` is for logs that write at times of their own (`ReplicaManager`)."""
         from coterie.broker.runtime.cleaner import Cleaner
 
         self.settings = settings
@@ -162,7 +164,9 @@ class Node:
             clock=clock,
         )
         self.advertised = settings.advertised_listener or (settings.listen_host, settings.listen_port)
-        self.replica_manager = ReplicaManager(store.logs, self.purgatory, self.clock)
+        self.replica_manager = ReplicaManager(
+            store.logs, self.purgatory, self.clock, when_writable or self._after_this_round
+        )
         self.topic_manager = TopicManager(
             settings=settings,
             topics=topics,
@@ -191,6 +195,9 @@ class Node:
         return Elections(
             self.leadership, self.store.logs, self.purgatory, self.load_coordinator, self.load_transactions
         )
+
+    def _after_this_round(self, _: TopicPartition, append: Callable[[], None]) -> None:
+        self.scheduler.call_soon(append)
 
     # The core is imported on first use, and soon after the broker is ready if nobody asks: start-up is short.
 

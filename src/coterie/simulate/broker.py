@@ -201,7 +201,7 @@ class Station:
     def heartbeat(self, heartbeat: Heartbeat) -> Code | None:
         """Return the answer to a heartbeat as `broker.fastpath` does; None where the core has to decide."""
         host = self.host()
-        if host is None or host.unavailable() or host.records.count:
+        if host is None or host.unavailable() or host.is_appending:
             return None
         renewed = renewal(host.shard.groups.get(self.group_id), heartbeat)
         if renewed is None:

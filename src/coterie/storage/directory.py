@@ -7,7 +7,7 @@ import logging
 import re
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 from uuid import UUID
 
 from coterie.base.errors import Corrupt
@@ -122,6 +122,8 @@ def _is_log(files: Collection[str]) -> bool:
 class Store:
     """All logs of a broker."""
 
+    log_type: ClassVar[type[PartitionLog]] = PartitionLog
+
     def __init__(
         self,
         disk: Disk,
@@ -216,7 +218,7 @@ class Store:
     def _open(self, name: TopicPartition, config: LogConfig | None, *, clean: bool) -> PartitionLog:
         """Return the log of a directory. Only if it is known never to have been compacted are gaps damage."""
         compacted = config is None or config.compacted or name in self.checkpoints.compacted
-        return PartitionLog.open(
+        return self.log_type.open(
             self.disk,
             self._directory(name),
             name,
@@ -286,7 +288,7 @@ class Store:
         except OSError as error:
             raise StorageFailed(f"{self._directory(name)}: {error.strerror or error}") from error
         try:
-            made = PartitionLog.create(
+            made = self.log_type.create(
                 self.disk,
                 self._directory(name),
                 name,

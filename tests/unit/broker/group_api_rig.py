@@ -6,6 +6,8 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
+from swarm.late import Lane, LateStore
+
 from coterie.broker.config.settings import BrokerSettings
 from coterie.storage.memory import MemoryDisk, MemoryStore
 from coterie.wire.api.apis import APIS
@@ -33,6 +35,9 @@ COMMIT, FETCH, DESCRIBE, LIST, DELETE, OFFSET_DELETE, API_VERSIONS = 8, 9, 15, 1
 class ApiRig(Rig):
     """The rig without files: `orders` has two partitions, `other` has one."""
 
+    late = False
+    """Whether appends land in rounds of their own, which `settle` waits for."""
+
     def __init__(self, disk: MemoryDisk | None = None, *, settled: bool = True, **settings: object) -> None:
         """Start on a disk; unless `settled`, what the start puts off is still to come: groups are loading."""
         named = {name.replace("_", "."): str(value) for name, value in settings.items()}
@@ -46,7 +51,13 @@ class ApiRig(Rig):
         self.now_ms = 1_700_000_000_000
         self.soon = []
         self.disk = disk or MemoryDisk()
-        self.store = MemoryStore.open(now_ms=self.now_ms, disk=self.disk)  # type: ignore[assignment]
+        kind = LateStore if self.late else MemoryStore
+        store = kind.open(now_ms=self.now_ms, disk=self.disk)
+        self.store = store  # type: ignore[assignment]
+        if isinstance(store, LateStore):
+            self.rounds = []
+            self.lane = Lane(self.soon.append, self.rounds.append)
+            store.use(self.lane)
         self.node = self.a_node()
         self.node.start()
         for name, partitions in (("orders", 2), ("other", 1)):

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from swarm.late import Lane
+
 from coterie.broker.config.settings import BrokerSettings
 from coterie.broker.net.connection import Connection
 from coterie.broker.net.context import Context, Origin
@@ -77,6 +79,8 @@ class Rig:
     """A node whose time stands still until it is told to pass."""
 
     wall_ahead_ms = 0  # of the clock that never jumps
+    lane: Lane | None = None  # of logs whose appends land later
+    rounds: list[Callable[[], None]] = []  # noqa: RUF012  # what is to land; there is none without a lane
 
     def __init__(self, directory: Path, **settings: object) -> None:
         named = {name.replace("_", "."): str(value) for name, value in settings.items()}
@@ -101,6 +105,7 @@ class Rig:
             alarm=lambda at_ms: None,
             aside=lambda work, arguments, finish, computes: finish(work(*arguments)),
             leadership=leadership,
+            when_writable=None if self.lane is None else self.lane.ask,
         )
 
     def close(self) -> None:
@@ -109,8 +114,8 @@ class Rig:
 
     def settle(self) -> None:
         """Run what was put off until after the requests, and what that puts off."""
-        while self.soon:
-            todo, self.soon[:] = list(self.soon), []
+        while self.soon or self.rounds:
+            todo, self.soon[:] = list(self.soon) or [self.rounds.pop(0)], []
             for run in todo:
                 run()
 

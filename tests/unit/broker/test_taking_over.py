@@ -13,7 +13,7 @@ from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
 from coterie.broker.topics.registry import FILE_NAME
 from coterie.storage.checkpoints import EPOCHS, write_epochs
-from coterie.storage.log.epochs import Epochs
+from coterie.storage.epochs import Epochs
 from coterie.wire.api.entities import (
     build,
     entity,

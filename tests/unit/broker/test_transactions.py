@@ -463,16 +463,20 @@ def an_end_that_cannot_be_marked(rig: TxnRig) -> Producer:
     producer = rig.owner()
     rig.add(producer, ORDERS)
     rig.write(producer)
-    appended = rig.node.replica_manager.append
+    replicas = rig.node.replica_manager
+    append = replicas.append
 
-    def append_once(*where: Any, **terms: Any) -> Any:
-        done = appended(*where, **terms)
+    def fill(_: object) -> None:
         rig.disk.faults = Faults(capacity=0)
-        return done
 
-    rig.node.replica_manager.append = append_once  # type: ignore[method-assign]
+    def append_once(topic: str, partition: int, *what: Any, **terms: Any) -> Any:
+        appended = append(topic, partition, *what, **terms)
+        replicas.when_landed(TopicPartition(topic, partition), appended, fill)
+        return appended
+
+    replicas.append = append_once  # type: ignore[method-assign]
     answer = rig.end(producer)
-    del rig.node.replica_manager.append
+    del replicas.append
     assert answer.error_code == Code.NONE
     assert rig.state() == "PrepareCommit"
     return producer

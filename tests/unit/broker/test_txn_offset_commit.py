@@ -243,6 +243,7 @@ def test_a_marker_that_cannot_be_appended_leaves_the_transaction_open(
     assert stable(rig) == Code.UNSTABLE_OFFSET_COMMIT
 
     rig.node.coordinator.end_transaction(host.partition, **who, commit=True, deliver=told.append)
+    rig.settle()
 
     assert told == [code, Code.NONE]
     assert stable(rig) == 42

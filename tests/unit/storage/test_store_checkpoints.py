@@ -19,7 +19,7 @@ from coterie.storage.checkpoints import (
     write_offsets,
     write_partition_metadata,
 )
-from coterie.storage.log.epochs import end_of, from_start, until_end
+from coterie.storage.epochs import end_of, from_start, until_end
 
 partitions = st.tuples(st.text("abc._-", min_size=1), st.integers(0, 99)).map(lambda t: TopicPartition(*t))
 

@@ -7,6 +7,8 @@ whether the partition belongs to the transaction, from 12 on the partition joins
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from coterie.broker.topics.topic import (
         Topic,
     )
+    from coterie.storage.log.contract import Appended
     from coterie.storage.log.partition import PartitionLog
     from coterie.storage.log.producers import Verification
 
@@ -123,6 +126,20 @@ def _produce(parts: Parts, ctx: Context, request: Any, attributes: int, *, many:
     return (yield from _append_all(parts, ctx, request, {}, {}, many=many))
 
 
+def _named_last(request: Any) -> Pieces[dict[Any, tuple[Any, dict[int, Any]]]]:
+    """Return each topic with its partitions: one that is named again gets what is said last and is answered
+    once, as in Kafka.
+    """
+    topics: dict[Any, tuple[Any, dict[int, Any]]] = {}
+    for place, asked in enumerate(request.topic_data):
+        named = topics.setdefault(key_of(asked), (asked, {}))[1]
+        for data in asked.partition_data:
+            named[data.index] = data
+        if place % ITEMS_AT_ONCE == ITEMS_AT_ONCE - 1:
+            yield
+    return topics
+
+
 def _append_all(
     parts: Parts,
     ctx: Context,
@@ -132,20 +149,12 @@ def _append_all(
     *,
     many: bool = True,
 ) -> Pieces[Any]:
-    """Append what is not refused already; `verified` is what the logs ask of batches of transactions.
-
-    A partition that is named again gets what is said last and is answered once, as in Kafka.
-    """
+    """Append what is not refused already; `verified` is what the logs ask of batches of transactions."""
     partition_type = entity("produce", ctx.version, "PartitionProduceResponse", "response")
     topic_type = entity("produce", ctx.version, "TopicProduceResponse", "response")
     failed, leaders = Code.NONE, CurrentLeaders(parts.leadership, "produce", ctx.version)
-    topics: dict[Any, tuple[Any, dict[int, Any]]] = {}
-    for place, asked in enumerate(request.topic_data):
-        named = topics.setdefault(key_of(asked), (asked, {}))[1]
-        for data in asked.partition_data:
-            named[data.index] = data
-        if place % ITEMS_AT_ONCE == ITEMS_AT_ONCE - 1:
-            yield
+    landings = Landings(parts, ctx, leaders)
+    topics = yield from _named_last(request)
     responses = []
     appends = work = 0  # since the last stop, whatever topics they are in
     for asked, wanted in topics.values():
@@ -162,9 +171,9 @@ def _append_all(
                 values = {"error_code": missing, "base_offset": -1}
             else:
                 try:
-                    values = _append(parts, topic, data, data.records or b"", seen)
+                    values = _append(parts, topic, data, data.records or b"", seen, landings)
                 except TakesLong:
-                    values = yield from _append_aside(parts, topic, data, seen)
+                    values = yield from _append_aside(parts, topic, data, seen, landings)
                     topic, missing = topic_named(parts.topics, asked)  # it may be gone by now, or another
             failed = failed or values["error_code"]
             values = leaders.add(topic.name, data.index, values) if failed and topic else values
@@ -182,7 +191,9 @@ def _append_all(
         if failed:
             raise Hangup(f"produced with acks=0 and met {failed.name}")
         return SILENT
-    return build(response_type(0, ctx.version), responses=tuple(responses), **leaders.where())
+    return landings.answer(
+        build(response_type(0, ctx.version), responses=tuple(responses), **leaders.where())
+    )
 
 
 def _like(cls: Any, asked: Any, **values: Any) -> Any:
@@ -191,7 +202,7 @@ def _like(cls: Any, asked: Any, **values: Any) -> Any:
 
 
 def _append_aside(
-    parts: Parts, topic: Topic, data: Any, verified: Verification | None
+    parts: Parts, topic: Topic, data: Any, verified: Verification | None, landings: Landings
 ) -> Pieces[dict[str, Any]]:
     """Append a batch after its records have been looked through aside."""
     log = parts.led_log(TopicPartition(topic.name, data.index))
@@ -203,7 +214,7 @@ def _append_aside(
         return {"error_code": Code.UNKNOWN_TOPIC_OR_PARTITION, "base_offset": -1}
     if isinstance(batch, AppendRefused):
         return _refused_by(parts, topic, data, batch)
-    return _append(parts, topic, data, batch, verified)
+    return _append(parts, topic, data, batch, verified, landings)
 
 
 def _append(
@@ -212,6 +223,7 @@ def _append(
     data: Any,
     records: bytes | Prepared,
     verified: Verification | None,
+    landings: Landings,
 ) -> dict[str, Any]:
     """Append, and return the fields of the answer. Raises `TakesLong`."""
     if parts.led_log(TopicPartition(topic.name, data.index)) is None:
@@ -224,6 +236,8 @@ def _append(
         )
     except AppendRefused as refused:
         return _refused_by(parts, topic, data, refused)
+    if not appended.landed:
+        landings.add(topic, data, appended)
     return {
         "error_code": Code.NONE,
         "base_offset": appended.base_offset,
@@ -277,6 +291,62 @@ def _all_refused(ctx: Context, request: Any, code: Code, message: str | None = N
         if place % ITEMS_AT_ONCE == ITEMS_AT_ONCE - 1:
             yield
     return build(response_type(0, ctx.version), responses=tuple(topics))
+
+
+class Landings:
+    """The batches of a request that are appended and have not landed: it is answered when all of them have.
+
+    With acks=1, too: there is one replica, and what has not landed may still be refused.
+    """
+
+    __slots__ = ("_answer", "_ctx", "_leaders", "_left", "_parts", "_refused")
+
+    def __init__(self, parts: Parts, ctx: Context, leaders: CurrentLeaders) -> None:
+        self._parts, self._ctx, self._leaders = parts, ctx, leaders
+        self._left = 0
+        self._refused: dict[tuple[Any, int], dict[str, Any]] | None = None
+        self._answer: Any = None
+
+    def add(self, topic: Topic, data: Any, appended: Appended) -> None:
+        """Wait for one more."""
+        self._left += 1
+        watched = TopicPartition(topic.name, data.index)
+        self._parts.replica_manager.when_landed(watched, appended, partial(self._landed, topic, data))
+
+    def answer(self, response: Any) -> Any:
+        """Return the response, or WAITS until it may be sent."""
+        if not self._left:
+            return self._corrected(response)
+        self._answer = response
+        return WAITS
+
+    def _landed(self, topic: Topic, data: Any, refused: AppendRefused | None) -> None:
+        self._left -= 1
+        if refused is not None:
+            values = self._leaders.add(topic.name, data.index, _refused_by(self._parts, topic, data, refused))
+            named = {(name, data.index): values for name in (topic.name, topic.topic_id)}
+            self._refused = (self._refused or {}) | named
+        if not self._left and self._answer is not None:
+            self._ctx.reply(self._corrected(self._answer))
+
+    def _corrected(self, response: Any) -> Any:
+        """Return the response, with the refusal of what the log has not kept after all."""
+        refused = self._refused
+        if refused is None:
+            return response
+        topics = [
+            replace(
+                topic,
+                partition_responses=tuple(
+                    build(type(one), index=one.index, **refused[key_of(topic), one.index])
+                    if (key_of(topic), one.index) in refused
+                    else one
+                    for one in topic.partition_responses
+                ),
+            )
+            for topic in response.responses
+        ]
+        return replace(response, responses=tuple(topics), **self._leaders.where())
 
 
 # -- in transactions

@@ -28,11 +28,12 @@ if TYPE_CHECKING:
 class KnownHeartbeat(Template):
     """What a connection's heartbeats say: they are the same for as long as a generation lasts."""
 
-    __slots__ = ("answer", "command", "recall")
+    __slots__ = ("answer", "command", "recall", "waited")
 
     def __init__(self, sized: bytes, host: ShardHost, version: int, command: Heartbeat) -> None:
         super().__init__(sized, host)
         self.command = command
+        self.waited = False
         self.answer = answer_with(version, Code.NONE)
         self.recall = answer_with(version, Code.REBALANCE_IN_PROGRESS)
 
@@ -49,7 +50,9 @@ class HeartbeatPath(SharedTerms[Heartbeat]):
         """Return the answer to a heartbeat that needs no fact; else the handler has to answer it, and is
         given what has been read of it already.
 
-        A shard is returned where it owes an append: ask again when it has let go of what it holds (P-9).
+        A shard is returned where something that is decided does not last yet: ask again when it does (P-9).
+        Who has waited once waits for what has moved the group since, and for nothing else: something is in
+        flight all the time.
         """
         read, known = None, connection.heartbeat
         if known is None or not known.fits(sized):
@@ -64,9 +67,12 @@ class HeartbeatPath(SharedTerms[Heartbeat]):
         if host.status != ShardHost.ACTIVE:
             connection.heartbeat = None  # the shard may be another one when it is back
             return read
-        if host.records.count:
+        group_id = known.command.group_id
+        if host.is_appending and not (known.waited and not host.is_moving(group_id)):
+            known.waited = True
             return host
-        renewed = renewal(host.shard.groups.get(known.command.group_id), known.command)
+        known.waited = False
+        renewed = renewal(host.shard.groups.get(group_id), known.command)
         if renewed is None:
             return read
         code, member = renewed

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from coterie.base.codes import Code
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from coterie.broker.runtime.pieces import Pieces
     from coterie.coordinator.group.commands import Command
     from coterie.coordinator.machine import TimerKey
+    from coterie.storage.log.contract import Appended
     from coterie.storage.log.producers import Verification
     from coterie.story.recorder import Effect
 
@@ -60,14 +60,18 @@ class Committed(NamedTuple):
     answer: bytes
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class GroupBatch(PendingBatch[commands.Command]):
     """What groups wait for besides: the effects for their story, and commits by the fast path."""
 
     effects: list[Effect] = field(default_factory=list)
+    moved: set[str] = field(default_factory=set)
+    """The groups that it moves: all but committing offsets does."""
     commits: list[Committed] = field(default_factory=list)
     ends: set[str] = field(default_factory=set)
     """The topics for which it ends commits."""
+    markers: list[Callable[[Code], None]] = field(default_factory=list)
+    """What takes word of the markers that it consists of: NONE when they last."""
 
 
 class ShardHost(HostedShard[commands.Command, GroupBatch]):
@@ -81,7 +85,6 @@ class ShardHost(HostedShard[commands.Command, GroupBatch]):
         core = Shard(settings=settings, new_id=lambda: str(coordinator.new_uuid()))
         super().__init__(coordinator, core, partition, status=status, epoch=epoch)
         self.coordinator = coordinator
-        self._held: list[Callable[[], None]] = []
         # Topics that were deleted or made while this was loading: what it finds of them is of earlier ones.
         self._outdated: dict[str, None] = {}
         # Up to where the log has ended commits for topics. Of what was loaded nobody knows for which.
@@ -117,9 +120,14 @@ class ShardHost(HostedShard[commands.Command, GroupBatch]):
             if isinstance(fact, facts.OffsetsRemoved):
                 self.pending.ends.update(topic for topic, _ in fact.partitions)
         if observer.befores:
+            self.pending.moved.update(observer.befores)
             self.pending.effects += self.coordinator.stories.effects(
                 observer, self.shard, command, decision, wall_ms
             )
+
+    def is_moving(self, group_id: str) -> bool:
+        """Return whether a group has been moved by what does not last yet; commits move none."""
+        return group_id in self.pending.moved or any(group_id in batch.moved for batch in self._in_flight)
 
     def expire(self, key: TimerKey, now_ms: int) -> None:
         if self.status == self.ACTIVE:
@@ -127,15 +135,16 @@ class ShardHost(HostedShard[commands.Command, GroupBatch]):
         elif self.status == self.LOADING:  # what it has loaded lives on when it answers
             self.purgatory.arm(key, now_ms + AGAIN_MS, self._ring)
 
-    def _append(self, writer: Writer | None = None) -> None:
+    def _append(self, writer: Writer | None = None) -> Appended:
         if writer is None:
-            super()._append()
+            appended = super()._append()
         else:
             batch = self.records.build(
                 producer_id=writer.producer_id, producer_epoch=writer.producer_epoch, transactional=True
             )
-            self._append_batch(batch, verified=writer.verified)
-        self._ended |= dict.fromkeys(self.pending.ends, self.log.end_offset)
+            appended = self._append_batch(batch, verified=writer.verified)
+        self._ended |= dict.fromkeys(self.pending.ends, appended.last_offset + 1)
+        return appended
 
     def _hand_out(self, batch: GroupBatch) -> None:
         if batch.effects:  # before the replies: a client may have sent its next request already
@@ -144,29 +153,14 @@ class ShardHost(HostedShard[commands.Command, GroupBatch]):
             self._deliver(batch.replies)
         for connection, _, answer in batch.commits:
             connection.send_answer(answer)
-        if self._held:
-            self._ask_again()
+        for deliver in batch.markers:
+            deliver(Code.NONE)
 
-    def hold(self, ask_again: Callable[[], None]) -> None:
-        """Put off what may not be answered before everything that is decided is appended (P-9)."""
-        self._held.append(ask_again)
-
-    def _ask_again(self) -> None:
-        held, self._held = self._held, []
-        for ask_again in held:
-            ask_again()
-
-    def _undo(self, code: Code) -> None:
-        for connection, sized, _ in self.pending.commits:  # their handler says why
-            self.scheduler.call_soon(partial(connection.answer_by_handler, sized))
-        super()._undo(code)
-
-    def fence(self) -> None:
-        commits = self.pending.commits
-        super().fence()
-        for connection, sized, _ in commits:
-            connection.answer_by_handler(sized)
-        self._ask_again()
+    def _give_up(self, batch: GroupBatch, code: Code) -> None:
+        for connection, sized, _ in batch.commits:
+            connection.answer_by_handler(sized)  # which says why
+        for deliver in batch.markers:
+            deliver(Code.NOT_LEADER_OR_FOLLOWER if code is Code.NOT_COORDINATOR else code)
 
     # -- transactions
 
@@ -182,13 +176,13 @@ class ShardHost(HostedShard[commands.Command, GroupBatch]):
             if self.records.count:
                 self._append_gathered(writer=writer)
             else:
-                self._settle(appended=False)
+                self._settle_gathered()
 
         self._alone(commit)
 
     def _alone(self, act: Callable[[], None]) -> None:
-        """Act once everything that was decided before is appended. Nobody is let go between the two: who is
-        may have more decided.
+        """Act behind everything that was decided before, which is appended by then. Nobody is let go between
+        the two: who is may have more decided.
         """
         self._append_gathered()
         if self.records.count:  # what a failed append has led to goes out next
@@ -216,25 +210,33 @@ class ShardHost(HostedShard[commands.Command, GroupBatch]):
                 coordinator_epoch=coordinator_epoch,
                 timestamp=self.clock.wall_ms(),
             )
-            deliver(self._end(command, marker, transaction_version))
+            self._end(command, marker, transaction_version, deliver)
 
         self._alone(end)
 
-    def _end(self, command: commands.EndTransaction, marker: bytes, transaction_version: int) -> Code:
+    def _end(
+        self,
+        command: commands.EndTransaction,
+        marker: bytes,
+        transaction_version: int,
+        deliver: Callable[[Code], None],
+    ) -> None:
         if self.status != self.ACTIVE:
-            return Code.NOT_LEADER_OR_FOLLOWER
+            deliver(Code.NOT_LEADER_OR_FOLLOWER)
+            return
         before, pending = self.shard.journal.mark(), self.shard.pending.keys_of(command.producer_id)
         self.shard.perform(command, self.clock.now_ms())
         try:
-            self._append_batch(marker, transaction_version=transaction_version)
+            appended = self._append_batch(marker, transaction_version=transaction_version)
         except AppendRefused as refused:
             self.shard.undo_to(before)
-            return refused.code
+            deliver(refused.code)
+            return
         if not command.commit:
-            self._ended |= dict.fromkeys((topic for _, topic, _ in pending), self.log.end_offset)
-        self._settle(appended=True)
-        self._let_go()
-        return Code.NONE
+            ended = (topic for _, topic, _ in pending)
+            self._ended |= dict.fromkeys(ended, appended.last_offset + 1)
+        self.pending.markers.append(deliver)
+        self._appended(appended)
 
     # -- coming and going
 
@@ -284,9 +286,9 @@ class ShardHost(HostedShard[commands.Command, GroupBatch]):
         part = replace(command, most_bytes=self.part_bytes)
         decision = self._gather(part)
         while decision is not None and decision.more:
-            lasts = self._append_gathered()
+            taken = self._append_gathered()
             self._let_go()
-            if not lasts:
+            if not taken:
                 return
             yield
             if self.status not in (self.LOADING, self.ACTIVE):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from coterie.base.ids import TopicPartition
@@ -10,7 +10,7 @@ from coterie.base.ids import TopicPartition
 if TYPE_CHECKING:
     from coterie.broker.runtime.clock import Clock
     from coterie.broker.runtime.purgatory import Purgatory
-    from coterie.storage.log.contract import Appended
+    from coterie.storage.log.contract import Appended, Landed
     from coterie.storage.log.partition import PartitionLog
     from coterie.storage.log.producers import Verification
     from coterie.storage.log.validate import Prepared
@@ -25,9 +25,17 @@ class ReplicaManager:
     """
 
     def __init__(
-        self, logs: Mapping[TopicPartition, PartitionLog], purgatory: Purgatory, clock: Clock
+        self,
+        logs: Mapping[TopicPartition, PartitionLog],
+        purgatory: Purgatory,
+        clock: Clock,
+        when_writable: Callable[[TopicPartition, Callable[[], None]], object],
     ) -> None:
+        """`when_writable` is told of a partition with records to append, and of what appends them, which it
+        calls as soon as what is appended would be written.
+        """
         self.logs = logs
+        self.when_writable = when_writable
         self._purgatory = purgatory
         self._clock = clock
         self._wall_ahead_ms = 0
@@ -61,8 +69,8 @@ class ReplicaManager:
         promptly: bool = False,
         wakes: bool = True,
     ) -> Appended:
-        """Append to a partition that exists and wake who waits for it, if this `wakes` at once: who is woken
-        may have the next request answered within. Raises `AppendRefused`.
+        """Append to a partition that exists and, if this `wakes`, wake who waits for it when it has landed,
+        mostly at once: who is woken may have the next request answered within. Raises `AppendRefused`.
 
         `verified` comes with what a client writes in a transaction, `transaction_version` with its marker;
         `promptly` as with the log, which may raise `TakesLong`.
@@ -78,6 +86,15 @@ class ReplicaManager:
             transaction_version=transaction_version,
             promptly=promptly,
         )
-        if wakes:
+        if wakes and appended.landed:
             self._purgatory.changed(watched)
+        elif wakes:
+            self.when_landed(watched, appended, lambda refused: self._purgatory.changed(watched))
         return appended
+
+    def when_landed(self, watched: TopicPartition, appended: Appended, done: Landed) -> None:
+        """Have `done` called once an append lasts, at once if it does already, or never will."""
+        if appended.landed:
+            done(None)
+        else:
+            self.logs[watched].when_landed(appended.last_offset, done)

@@ -4,6 +4,10 @@ What comes in while the event loop answers one round of requests goes out as one
 replies wait for it. When the append fails, the facts of the batch are undone, newest first, and the core says
 what everybody is answered.
 
+A log may take a batch now and say later whether it lasts: until then the batch is in flight, and the next are
+gathered and appended behind it. They land in order, or none of them does: then all are undone, newest first,
+and the core is asked about their commands in the order in which they came.
+
 Whoever is answered may have sent the next request already, and it is answered within the answering. So
 nobody is told anything between a decision and the gathering of its records, nor between the append of a batch
 and the beginning of the next: what may go waits until then (`_let_go`).
@@ -38,9 +42,8 @@ if TYPE_CHECKING:
     from coterie.broker.topics.manager import TopicManager
     from coterie.broker.topics.registry import Topics
     from coterie.coordinator.machine import Core, Decision, Reply
-    from coterie.storage.log.partition import (
-        PartitionLog,
-    )
+    from coterie.storage.log.contract import Appended
+    from coterie.storage.log.partition import PartitionLog
 
 log = logging.getLogger("coterie.broker")
 
@@ -77,13 +80,17 @@ class Tried(NamedTuple):
     observer: Any = None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class PendingBatch(Generic[C]):
     """What is decided and waits for the append of its records, or for that of those before it."""
 
     commands: list[C] = field(default_factory=list)
     replies: list[Reply] = field(default_factory=list)
+    held: list[Callable[[], None]] = field(default_factory=list)
+    """What is asked again once this lasts."""
     appended: bool = False
+    mark: int = 0
+    """The place in the core's journal behind it."""
 
 
 P = TypeVar("P", bound=PendingBatch[Any])
@@ -118,7 +125,8 @@ class HostedShard(ABC, Generic[C, P]):
         self.pending: P = self.batches()  # type: ignore[assignment]
         self._numbers = owner.numbers
         self._ring: Ring = self.expire  # one for all timers: there may be a hundred thousand
-        self._mark = core.journal.mark()
+        self._mark = core.journal.mark()  # behind what is appended
+        self._in_flight: deque[P] = deque()  # what is appended and has not landed, oldest first
         self._scheduled = False
         self._due: deque[P] = deque()  # what lasts and lets others go, oldest first
         self._letting_go = False
@@ -221,10 +229,20 @@ class HostedShard(ABC, Generic[C, P]):
         """Return whether the batch has room for these as well."""
         return not records or self.has_room(weight_of(records))
 
+    @property
+    def is_appending(self) -> bool:
+        """Whether something is decided that is to last and does not yet."""
+        return bool(self.records.count or self._in_flight)
+
+    def hold(self, ask_again: Callable[[], None]) -> None:
+        """Put off what may not be answered before everything that is decided lasts (P-9)."""
+        waits_for = self.pending if self.records.count or not self._in_flight else self._in_flight[-1]
+        waits_for.held.append(ask_again)
+
     def _go_on(self) -> None:
         """Let go what waits for nothing; have the batch appended after this round of requests."""
         if not self.records.count:
-            self._settle(appended=False)
+            self._settle_gathered()
         elif not self.has_room(0):
             self._append_gathered()
         else:
@@ -235,7 +253,7 @@ class HostedShard(ABC, Generic[C, P]):
     def _flush_soon(self) -> None:
         if not self._scheduled:
             self._scheduled = True
-            self.scheduler.call_soon(self.flush)
+            self.replica_manager.when_writable(self._watched, self.flush)
 
     def flush(self) -> None:
         """Append what has been gathered and let the replies go, or undo it and answer with the failure."""
@@ -243,23 +261,23 @@ class HostedShard(ABC, Generic[C, P]):
         self._let_go()
 
     def _append_gathered(self, **terms: Any) -> bool:
-        """Append what has been gathered, or undo it; let nobody go. Return whether it lasts."""
+        """Append what has been gathered, or undo it; let nobody go. Return whether the log has taken it."""
         self._scheduled = False
         if not self.records.count:
             return True
         try:
-            self._append(**terms)
+            appended = self._append(**terms)
         except AppendRefused as refused:
             self._undo(refused.code)
             return False
-        self._settle(appended=True)
+        self._appended(appended)
         return True
 
-    def _append(self) -> None:
-        self._append_batch(self.records.build())
+    def _append(self) -> Appended:
+        return self._append_batch(self.records.build())
 
-    def _append_batch(self, batch: bytes, **terms: Any) -> None:
-        self.replica_manager.append(
+    def _append_batch(self, batch: bytes, **terms: Any) -> Appended:
+        return self.replica_manager.append(
             *self._watched,
             batch,
             now_ms=self.clock.now_ms(),
@@ -269,18 +287,44 @@ class HostedShard(ABC, Generic[C, P]):
             **terms,
         )
 
-    def _settle(self, *, appended: bool) -> None:
-        """Begin a new batch: what was decided lasts, and what waited for it is due to go."""
-        journal = self.shard.journal
-        self._mark = journal.mark()
-        journal.settle(self._mark)
+    def _appended(self, appended: Appended) -> None:
+        """Begin a new batch: the log has taken the last, which lasts when it has landed."""
         batch = self._take_pending()
-        batch.appended = appended
+        batch.appended = True
+        if appended.landed:
+            self._settle(batch)
+        else:
+            self._in_flight.append(batch)
+            landed = partial(self._landed, batch)
+            self.replica_manager.when_landed(self._watched, appended, landed)
+
+    def _landed(self, batch: P, refused: AppendRefused | None) -> None:
+        """Let go of a batch in flight, which lasts now; or undo all that are, where the log refuses them."""
+        if batch not in self._in_flight:  # it is undone already, or this shard is out of service
+            return
+        if refused is not None:
+            self._undo_in_flight(refused.code)
+        else:
+            first = self._in_flight.popleft()
+            assert first is batch, f"{self}: batches land in order"
+            self._settle(batch)
+            if not self.records.count:
+                self._settle_gathered()
+        self._let_go()
+
+    def _settle_gathered(self) -> None:
+        """Begin a new batch where the last has no records, unless one that has is still in flight."""
+        if not self._in_flight:
+            self._settle(self._take_pending())
+
+    def _settle(self, batch: P) -> None:
+        """Have a batch last: what waited for it is due to go."""
+        self.shard.journal.settle(batch.mark)
         self._due.append(batch)
 
     @abstractmethod
     def _hand_out(self, batch: P) -> None:
-        """Let go all that waited for a batch."""
+        """Let go all that waited for a batch, but for what is held."""
 
     def _let_go(self) -> None:
         """Let go whatever is due to, oldest first. What comes due meanwhile goes behind it: to let that go
@@ -300,6 +344,8 @@ class HostedShard(ABC, Generic[C, P]):
         if batch.appended:
             self.purgatory.changed(self._watched)
         self._hand_out(batch)
+        for ask_again in batch.held:
+            ask_again()
 
     def _deliver(self, replies: Iterable[Reply]) -> None:
         for reply in replies:
@@ -312,29 +358,54 @@ class HostedShard(ABC, Generic[C, P]):
         batch, self.pending = self.pending, self.batches()  # type: ignore[assignment]
         if self.records.count:
             self.records = GrowingBatch()
+        self._mark = batch.mark = self.shard.journal.mark()
         return batch
 
     def _undo(self, code: Code) -> None:
-        """Undo the batch, newest fact first, and do what the core says of each of its commands."""
+        """Undo the batch that is gathered, which the log has refused with `code`."""
         log.error("%s: append failed with %s", self, code.name)
         self.shard.undo_to(self._mark)
+        self._answer_refused([self._take_pending()], code)
+
+    def _undo_in_flight(self, code: Code) -> None:
+        """Undo what is in flight, which the log has refused with `code`, and what is gathered behind it."""
+        log.error("%s: append failed with %s", self, code.name)
+        batches = [*self._in_flight, self.pending]
+        self._in_flight.clear()
+        self.shard.undo_to(self.shard.journal.settled)
+        self._take_pending()
+        self._answer_refused(batches, code)
+
+    def _answer_refused(self, batches: Sequence[P], code: Code) -> None:
+        """Do what the core says of each command of batches that are undone, in their order."""
         now_ms = self.clock.now_ms()
-        for command in self._take_pending().commands:
-            self._carry_out(self._try(command, now_ms, failed=code), command)
+        for batch in batches:
+            for command in batch.commands:
+                self._carry_out(self._try(command, now_ms, failed=code), command)
+            self.scheduler.call_soon(partial(self._give_up, batch, code))
+            self.pending.held += batch.held
         if self.records.count:
             self._flush_soon()
         else:
-            self._settle(appended=False)
+            self._settle_gathered()
+
+    def _give_up(self, batch: P, code: Code) -> None:
+        """Answer what waited for a batch that is undone, but for its commands."""
 
     def fence(self) -> None:
         """Take this shard out of service: nothing more is appended, and whoever waits is sent elsewhere."""
         self.status = self.FAILED
-        self._take_pending()
+        given_up = [*self._in_flight, self._take_pending()]
+        self._in_flight.clear()
         while self._due:
             self._hand_out_next()
         waiting, self.calls = self.calls, {}
         for deliver in waiting.values():
             deliver(Code.NOT_COORDINATOR)
+        for batch in given_up:
+            self._give_up(batch, Code.NOT_COORDINATOR)
+            for ask_again in batch.held:
+                ask_again()
 
     # -- coming and going
 

@@ -52,10 +52,11 @@ AS_GOOD_AS_WRITTEN = (Code.NONE, Code.UNKNOWN_TOPIC_OR_PARTITION, Code.UNSUPPORT
 OVERTAKEN = (Code.INVALID_PRODUCER_EPOCH, Code.TRANSACTION_COORDINATOR_FENCED)
 LOOKED_AT_ONCE = 500  # logs, producers that they know, transactional ids
 STRAY = "%s: what producer %d has open in epoch %d is none that its coordinator will end; it is aborted"
+NOT_WRITTEN_DOWN = "%s: what was recalled is not written down: %s"
 LESS_THAN_LOGS = "%s: transactional id %s is %s by what is left; the logs know more, so it is %s in epoch %d"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class TransactionBatch(PendingBatch[Command]):
     """What transactional ids wait for besides: the markers that end their transactions."""
 
@@ -243,12 +244,20 @@ class TransactionHost(HostedShard[Command, TransactionBatch]):
             batch.add(*record, wall_ms)
             held.append(transactional_id)
         try:
-            self._append_batch(batch.build())
+            appended = self._append_batch(batch.build())
         except AppendRefused as refused:
-            log.error("%s: what was recalled is not written down: %s", self, refused)
+            log.error(NOT_WRITTEN_DOWN, self, refused)
             return False
         for transactional_id in held:
             del self._unwritten[transactional_id]
+
+        def landed(refused: AppendRefused | None) -> None:
+            if refused is not None:
+                log.error(NOT_WRITTEN_DOWN, self, refused)
+                self._unwritten |= dict.fromkeys(held)
+                self._write_recalled_later()
+
+        self.replica_manager.when_landed(self._watched, appended, landed)
         return True
 
     def _write_recalled_later(self) -> None:
@@ -434,7 +443,7 @@ class MarkerWriter:
             return
         marker = build_marker(**who, commit=commit, timestamp=self._clock.wall_ms())
         try:
-            self._replica_manager.append(
+            appended = self._replica_manager.append(
                 *watched,
                 marker,
                 now_ms=self._clock.now_ms(),
@@ -444,7 +453,9 @@ class MarkerWriter:
         except AppendRefused as refused:
             deliver(refused.code)
             return
-        deliver(Code.NONE)
+        self._replica_manager.when_landed(
+            watched, appended, lambda refused: deliver(Code.NONE if refused is None else refused.code)
+        )
 
 
 class Joining:

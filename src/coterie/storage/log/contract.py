@@ -1,6 +1,6 @@
 """What a partition's log returns and raises. No input or output."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from coterie.base.codes import Code
@@ -8,13 +8,22 @@ from coterie.base.errors import CoterieError, Refused, RefusedBy
 
 
 class Appended(NamedTuple):
-    """Where an append went. A duplicate tells where it went the first time."""
+    """Where an append went. A duplicate tells where it went the first time.
+
+    Unless it has `landed` it may still be refused, with all that was appended behind it: the log's
+    `when_landed` says when it lasts.
+    """
 
     base_offset: int
     last_offset: int
     append_time_ms: int
     start_offset: int
     duplicate: bool = False
+    landed: bool = True
+
+
+Landed = Callable[["AppendRefused | None"], None]
+"""Takes word of an append, once: None when it lasts, the refusal when it never will."""
 
 
 class OffsetAt(NamedTuple):

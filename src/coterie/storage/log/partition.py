@@ -6,7 +6,7 @@ at a time; what may run elsewhere says so. Here is what is written and read; wha
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from uuid import UUID
 
@@ -15,13 +15,20 @@ from coterie.base.ids import TopicPartition
 from coterie.storage.checkpoints import PARTITION_METADATA, Checkpoints, write_partition_metadata
 from coterie.storage.config import LogConfig
 from coterie.storage.disk import Disk
+from coterie.storage.epochs import begun, end_of, from_start
 from coterie.storage.log.aborted import AbortedSpan
 from coterie.storage.log.compacting import Compacting
-from coterie.storage.log.contract import Appended, AppendRefused, OffsetAt, OffsetOutOfRange, StorageFailed
-from coterie.storage.log.epochs import begun, end_of, from_start
+from coterie.storage.log.contract import (
+    Appended,
+    AppendRefused,
+    Landed,
+    OffsetAt,
+    OffsetOutOfRange,
+    StorageFailed,
+)
 from coterie.storage.log.flushing import Flushing, Snapshots
-from coterie.storage.log.placing import Placed, check_producers, made_ready, placed
-from coterie.storage.log.producers import ActiveProducer, ProducerState, Verification, marker_of
+from coterie.storage.log.placing import Placed, check_producers, learn, made_ready, placed
+from coterie.storage.log.producers import ActiveProducer, Completed, ProducerState, Verification
 from coterie.storage.log.recovery import Loaded, load
 from coterie.storage.log.retention import LateRemoval, Retention, run_removal
 from coterie.storage.log.searching import first_from, youngest_of
@@ -229,9 +236,8 @@ class PartitionLog:
             if header.producer_id >= 0:
                 known = self.producers.duplicate_of(header)
                 if known is not None:
-                    return Appended(
-                        known.base_offset, known.last_offset, known.timestamp, state.start_offset, True
-                    )
+                    landed = known.last_offset < self.high_watermark
+                    return Appended(*known[2:], state.start_offset, duplicate=True, landed=landed)
                 self.producers.check(header, sequenced=True, verified=verified)
             headers = (header,)
         else:
@@ -250,14 +256,23 @@ class PartitionLog:
                 raise AppendRefused(Code.KAFKA_STORAGE_ERROR, state.sentence(error)) from error
         append_time_ms = wall_ms if config.message_timestamp_type == "LogAppendTime" else -1
         # The epoch is the newest: a directory of a cluster's may have seen later ones than ours.
-        place = placed(records, headers, state.end_offset, state.epochs[-1][0], append_time_ms)
+        place = placed(records, headers, self.end_offset, state.epochs[-1][0], append_time_ms)
+        return self._put(place, now_ms, wall_ms)
+
+    def _put(self, place: Placed, now_ms: int, wall_ms: int) -> Appended:
+        """Write what is placed: in files it lasts, as far as it ever does, when it is written."""
+        state = self._state
         self._write(place, wall_ms)
         state.end_offset = place.next_offset
         if self.flushing.unflushed_since is None and state.recovery_point < place.next_offset:
             self.flushing.unflushed_since = now_ms
-        if headers[0].producer_id >= 0 or len(headers) > 1:
-            self._learn(place)
-        return Appended(place.base_offset, place.next_offset - 1, append_time_ms, state.start_offset)
+        if place.has_producers:
+            self._note_ended(learn(state.producers, place))
+        return Appended(place.base_offset, place.next_offset - 1, place.append_time_ms, state.start_offset)
+
+    def when_landed(self, last_offset: int, done: Landed) -> None:
+        """Have `done` called once what was appended up to an offset lasts, or never will: at once, here."""
+        done(None)
 
     def _write(self, place: Placed, wall_ms: int) -> None:
         """Write to the last segment, or to a new one if that is full. What fails is taken back."""
@@ -324,22 +339,14 @@ class PartitionLog:
         self._snapshots.take()
         return segment
 
-    def _learn(self, place: Placed) -> None:
-        """Let producers know of what was written."""
-        at = 0
-        for header, base_offset, timestamp in place.spans:
-            if header.producer_id >= 0:
-                if not header.control:
-                    self.producers.record(header, base_offset=base_offset, timestamp=timestamp)
-                elif (marker := marker_of(place.records, at)) is not None:
-                    ended = self.producers.end_transaction(
-                        header, marker, offset=base_offset, timestamp=timestamp
-                    )
-                    if ended is not None and ended.aborted:
-                        self._segments.last.aborted.add(AbortedSpan(*ended[:4]))
-                    if ended is not None and base_offset >= self._state.recovery_point:
-                        self._segments.last.note_ended(ended.first_offset)
-            at += header.size
+    def _note_ended(self, transactions: Iterable[Completed]) -> None:
+        """Keep what readers and a start need to know of transactions that have ended."""
+        last = self._segments.last
+        for ended in transactions:
+            if ended.aborted:
+                last.aborted.add(AbortedSpan(*ended[:4]))
+            if ended.last_offset >= self._state.recovery_point:
+                last.note_ended(ended.first_offset)
 
     def lead(self, epoch: int) -> None:
         """Have what comes be written in this epoch, unless a later one is known. Raises OSError."""

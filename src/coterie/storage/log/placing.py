@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from coterie.storage.config import LogConfig
 from coterie.storage.disk import Buffer
-from coterie.storage.log.producers import ProducerState, Verification, marker_of
+from coterie.storage.log.producers import Completed, ProducerState, Verification, marker_of
 from coterie.storage.log.validate import (
     Batch,
     Prepared,
@@ -34,6 +34,11 @@ class Placed(NamedTuple):
     base_offset: int
     next_offset: int
     append_time_ms: int
+
+    @property
+    def has_producers(self) -> bool:
+        """Whether `learn` has anything to do; of several batches any may be a producer's."""
+        return self.spans[0][0].producer_id >= 0 or len(self.spans) > 1
 
 
 def made_ready(
@@ -84,6 +89,21 @@ def placed(
         next_offset += header.last_offset_delta + 1
     parts = _stamped(records, spans, leader_epoch, append_time_ms)
     return Placed(records, parts, spans, base_offset, next_offset, append_time_ms)
+
+
+def learn(producers: ProducerState, place: Placed) -> list[Completed]:
+    """Let producers know of what is placed, and return the transactions that it ends."""
+    at, ended = 0, []
+    for header, base_offset, timestamp in place.spans:
+        if header.producer_id >= 0:
+            if not header.control:
+                producers.record(header, base_offset=base_offset, timestamp=timestamp)
+            elif (marker := marker_of(place.records, at)) is not None:
+                completed = producers.end_transaction(header, marker, offset=base_offset, timestamp=timestamp)
+                if completed is not None:
+                    ended.append(completed)
+        at += header.size
+    return ended
 
 
 def _stamped(

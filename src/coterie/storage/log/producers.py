@@ -92,6 +92,13 @@ class Producer:
         self.open_since = -1
         self.batches: list[Written] = []
 
+    def copy(self) -> "Producer":
+        """Return another of the same values."""
+        copy = Producer(self.epoch)
+        copy.coordinator_epoch, copy.timestamp = self.coordinator_epoch, self.timestamp
+        copy.open_since, copy.batches = self.open_since, [*self.batches]
+        return copy
+
     @property
     def last(self) -> Written | None:
         """The newest batch of its epoch."""
@@ -296,6 +303,12 @@ class ProducerState:
         self.producers = {row[0]: _restored(row) for row in ENTRY.iter_unpack(data[HEAD.size :])}
         opened = [(one.open_since, key) for key, one in self.producers.items() if one.open_since >= 0]
         self._open = {key: since for since, key in sorted(opened)}
+
+    def take_over(self, other: "ProducerState") -> None:
+        """Know of producers what another state knows. Whoever is being asked is asked again."""
+        self.clear()
+        self.producers = {key: one.copy() for key, one in other.producers.items()}
+        self._open = dict(other._open)
 
     def _of_epoch(self, producer_id: int, epoch: int) -> Producer:
         known = self.producers.get(producer_id)

@@ -14,9 +14,9 @@ from zlib import crc32
 from coterie.base.errors import Corrupt
 from coterie.storage.checkpoints import EPOCHS, read_epochs
 from coterie.storage.disk import Disk, DiskFile, FileInfo
+from coterie.storage.epochs import Epochs, until_end
 from coterie.storage.log.aborted import AbortedIndex, AbortedSpan
 from coterie.storage.log.contract import DirectoryUnusable, StorageFailed
-from coterie.storage.log.epochs import Epochs, until_end
 from coterie.storage.log.producers import Completed, ProducerState, marker_of
 from coterie.storage.log.segment import (
     ABORTED,

@@ -7,8 +7,8 @@ from coterie.base.ids import TopicPartition
 from coterie.storage.checkpoints import EPOCHS, Checkpoints, write_epochs
 from coterie.storage.config import LogConfig
 from coterie.storage.disk import Disk
+from coterie.storage.epochs import Epochs, from_start
 from coterie.storage.log.contract import StorageFailed
-from coterie.storage.log.epochs import Epochs, from_start
 from coterie.storage.log.recovery import Loaded
 from coterie.storage.log.segments import Segments
 

@@ -1,0 +1,332 @@
+"""Appends that land later, a round at a time: who waits for them, what is seen meanwhile, and what a refusal
+undoes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from coterie.base.codes import Code
+from coterie.base.ids import TopicPartition
+from coterie.storage.log.contract import AppendRefused
+from coterie.wire.api.entities import entity
+from coterie.wire.records.batches import Record, build_batch
+from unit.broker.group_api_rig import (
+    BEAT,
+    COMMIT,
+    ApiRig,
+    commit_topic,
+    fetch_topic,
+    join_terms,
+)
+from unit.broker.rig import Client
+
+PRODUCE, FETCH, JOIN, OFFSET_FETCH = 0, 1, 11, 9
+ORDERS = TopicPartition("orders", 0)
+row = pytest.mark.row
+REFUSED = AppendRefused(Code.NOT_LEADER_OR_FOLLOWER, "another leads")
+
+
+class LateRig(ApiRig):
+    """A node whose appends land when a test says so; `settle` leaves what is under way alone."""
+
+    late = True
+    by_hand = False
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(offsets_topic_num_partitions=1, **settings)
+        self.by_hand = True
+
+    def settle(self) -> None:
+        if not self.by_hand:
+            super().settle()
+            return
+        while self.soon:
+            todo, self.soon[:] = list(self.soon), []
+            for run in todo:
+                run()
+
+    def land(self) -> None:
+        """Have the round that is under way land."""
+        self.rounds.pop(0)()
+        self.settle()
+
+    def refuse(self) -> None:
+        """Have what is under way refused, and all behind it."""
+        assert self.lane is not None
+        self.lane.refuse(REFUSED)
+        self.rounds.clear()
+        self.settle()
+
+    def commit(self, client: Client, offset: int, group_id: str = "g") -> None:
+        topic = commit_topic(self, 9, "orders", (0, offset, ""))
+        client.send(COMMIT, 9, group_id=group_id, generation_id_or_member_epoch=-1, topics=(topic,))
+
+    def fetch_offset(self, client: Client, group_id: str = "g") -> None:
+        client.send(OFFSET_FETCH, 7, group_id=group_id, topics=(fetch_topic(self, 7, "orders", 0),))
+
+
+@pytest.fixture
+def rig() -> LateRig:
+    return LateRig()
+
+
+def produce(client: Client, *values: bytes, sequence: int = -1, acks: int = -1) -> None:
+    records = [Record(place, 1_700_000_000_000, None, value) for place, value in enumerate(values)]
+    terms = {} if sequence < 0 else {"producer_id": 5, "producer_epoch": 0, "base_sequence": sequence}
+    data = part(PRODUCE, 9, "PartitionProduceData", index=0, records=build_batch(records, **terms))
+    topic = part(PRODUCE, 9, "TopicProduceData", name="orders", partition_data=(data,))
+    client.send(PRODUCE, 9, acks=acks, timeout=1_000, topic_data=(topic,))
+
+
+def part(api_key: int, version: int, kind: str, **fields: Any) -> Any:
+    from coterie.wire.api.apis import APIS
+    from coterie.wire.api.entities import build
+
+    return build(entity(APIS[api_key].name, version, kind), **fields)
+
+
+def produced(answer: Any) -> tuple[Code, int]:
+    (topic,) = answer.responses
+    (one,) = topic.partition_responses
+    return one.error_code, one.base_offset
+
+
+def code_of(answer: Any) -> Code:
+    code: Code = answer.topics[0].partitions[0].error_code
+    return code
+
+
+def offset_of(answer: Any) -> int:
+    offset: int = answer.topics[0].partitions[0].committed_offset
+    return offset
+
+
+# -- groups
+
+
+@row("P-9")
+def test_a_commit_is_answered_when_it_has_landed(rig):
+    one = rig.client()
+
+    rig.commit(one, 5)
+
+    assert one.answers() == []
+    rig.land()
+    assert [code_of(answer) for answer in one.answers()] == [Code.NONE]
+
+
+@row("P-9", "OF-6")
+def test_a_reader_of_what_is_in_flight_waits_for_it(rig):
+    writer, reader = rig.client(), rig.client()
+    rig.commit(writer, 5)
+
+    rig.fetch_offset(reader)
+
+    assert reader.answers() == []
+    rig.land()
+    assert [offset_of(answer) for answer in reader.answers()] == [5]
+
+
+def test_what_comes_while_a_round_is_under_way_goes_with_the_next(rig):
+    clients = [rig.client() for _ in range(4)]
+    log = rig.node.coordinator.host_of("g").log
+    for number, client in enumerate(clients):
+        rig.commit(client, number, group_id=f"g{number}")
+
+    assert (log.high_watermark, log.end_offset) == (0, 1)
+    rig.land()
+    assert [len(client.answers()) for client in clients] == [1, 0, 0, 0]
+    assert (log.high_watermark, log.end_offset) == (1, 4)
+    rig.land()
+    assert [len(client.answers()) for client in clients] == [0, 1, 1, 1]
+    assert rig.rounds == []
+
+
+def test_a_refusal_undoes_what_is_in_flight_and_what_is_gathered_behind_it(rig):
+    """What the log had before is what readers get, and each is answered, in the order of asking."""
+    rig.commit(rig.client(), 1)
+    rig.land()
+    first, second, reader = rig.client(), rig.client(), rig.client()
+    rig.commit(first, 2)
+    rig.commit(second, 3)
+    rig.fetch_offset(reader)
+
+    rig.refuse()
+
+    assert [code_of(client.answers()[0]) for client in (first, second)] == [Code.NOT_COORDINATOR] * 2
+    assert offset_of(reader.answers()[0]) == 1
+    log = rig.node.coordinator.host_of("g").log
+    assert log.end_offset == log.high_watermark == 1
+    rig.commit(first, 4)
+    rig.land()
+    assert code_of(first.answers()[0]) == Code.NONE
+
+
+def test_a_member_whose_join_is_refused_late_is_no_member(rig):
+    one = rig.client()
+    rig.commit(rig.client(), 1)
+    one.send(JOIN, 5, **join_terms(5, group_id="g", group_instance_id="i"))
+    rig.pass_ms(0)
+    assert one.answers() == []
+
+    rig.refuse()
+
+    assert [answer.error_code for answer in one.answers()] == [Code.NOT_COORDINATOR]
+    assert rig.node.coordinator.host_of("g").shard.groups == {}
+
+
+@row("P-9")
+def test_a_heartbeat_waits_for_what_was_decided_before_it_and_for_nothing_behind(rig):
+    """Else it would never be answered where others commit all the time."""
+    rig.by_hand = False
+    ids = rig.stable("other", "a")
+    rig.by_hand = True
+    member = rig.client()
+    rig.commit(rig.client(), 1)
+
+    member.send(BEAT, 4, group_id="other", generation_id=1, member_id=ids["a"])
+    rig.commit(rig.client(), 2)
+
+    assert member.answers() == []
+    rig.land()
+    assert [answer.error_code for answer in member.answers()] == [Code.NONE]
+    assert len(rig.rounds) == 1
+
+
+def test_a_heartbeat_that_has_waited_waits_on_where_its_own_group_has_moved(rig):
+    rig.by_hand = False
+    ids = rig.stable("g", "a")
+    rig.by_hand = True
+    member, other = rig.client(), rig.client()
+    rig.commit(rig.client(), 1, group_id="h")
+    member.send(BEAT, 4, group_id="g", generation_id=1, member_id=ids["a"])
+
+    other.send(JOIN, 3, **join_terms(3, group_id="g"))
+
+    rig.land()
+    assert [answer.error_code for answer in member.answers()] == [Code.REBALANCE_IN_PROGRESS]
+
+
+def test_who_resigns_sends_everybody_elsewhere_though_it_may_land_all_the_same(rig):
+    one, two = rig.client(), rig.client()
+    rig.commit(one, 1)
+    rig.commit(two, 2)
+
+    rig.node.coordinator.resigned(0)
+    rig.settle()
+
+    assert [code_of(client.answers()[0]) for client in (one, two)] == [Code.NOT_COORDINATOR] * 2
+    rig.land()
+    assert one.answers() == []
+
+
+# -- records
+
+
+@pytest.mark.parametrize("acks", [-1, 1])
+def test_records_are_acknowledged_and_seen_when_they_have_landed(rig, acks: int):
+    producer = rig.client()
+    log = rig.node.replica_manager.logs[ORDERS]
+
+    produce(producer, b"one", b"two", acks=acks)
+
+    assert producer.answers() == []
+    assert (log.end_offset, log.high_watermark, log.read(0, max_bytes=1_000)) == (2, 0, b"")
+    rig.land()
+    assert produced(producer.answers()[0]) == (Code.NONE, 0)
+    assert log.high_watermark == 2
+    assert log.read(0, max_bytes=1_000) != b""
+
+
+def test_a_producer_that_wants_no_answer_gets_none(rig):
+    producer = rig.client()
+
+    produce(producer, b"one", acks=0)
+    rig.land()
+
+    assert producer.answers() == []
+    assert rig.node.replica_manager.logs[ORDERS].high_watermark == 1
+
+
+def test_records_that_are_refused_late_are_refused(rig):
+    one, two = rig.client(), rig.client()
+    produce(one, b"one")
+    produce(two, b"two")
+
+    rig.refuse()
+
+    assert [produced(c.answers()[0]) for c in (one, two)] == [(Code.NOT_LEADER_OR_FOLLOWER, -1)] * 2
+    assert rig.node.replica_manager.logs[ORDERS].end_offset == 0
+    produce(one, b"again")
+    rig.land()
+    assert produced(one.answers()[0]) == (Code.NONE, 0)
+
+
+def test_a_batch_that_comes_again_is_acknowledged_with_the_first(rig):
+    one, two = rig.client(), rig.client()
+    produce(one, b"one", sequence=0)
+
+    produce(two, b"one", sequence=0)
+
+    assert (one.answers(), two.answers()) == ([], [])
+    rig.land()
+    assert [produced(client.answers()[0]) for client in (one, two)] == [(Code.NONE, 0)] * 2
+    assert rig.node.replica_manager.logs[ORDERS].end_offset == 1
+
+
+def test_after_a_refusal_a_producer_goes_on_where_the_log_does(rig):
+    """Its batch is no repeat of one that never landed, and the one after that does not follow."""
+    one = rig.client()
+    produce(one, b"zero", sequence=0)
+    rig.land()
+    produce(one, b"one", sequence=1)
+    rig.refuse()
+    one.answers()
+
+    produce(one, b"two", sequence=2)
+    produce(one, b"one", sequence=1)
+    rig.land()
+
+    assert [produced(answer)[0] for answer in one.answers()] == [
+        Code.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        Code.NONE,
+    ]
+
+
+def test_a_transaction_is_stable_when_its_marker_has_landed(rig):
+    log = rig.node.replica_manager.logs[ORDERS]
+    terms = {"producer_id": 7, "producer_epoch": 0}
+    batch = build_batch([Record(0, 1, None, b"v")], **terms, base_sequence=0, transactional=True)
+    rig.node.replica_manager.append(*ORDERS, batch, now_ms=rig.now_ms, origin="coordinator")
+    rig.settle()
+    rig.land()
+    told: list[Code] = []
+
+    rig.node.marker_writer.write(ORDERS, **terms, coordinator_epoch=0, commit=False, deliver=told.append)
+    rig.settle()
+
+    assert (told, log.last_stable_offset, log.high_watermark, log.end_offset) == ([], 0, 1, 2)
+    rig.land()
+    assert (told, log.last_stable_offset) == ([Code.NONE], 2)
+    _, aborted = log.read_committed(0, max_bytes=1_000)
+    assert [one.first_offset for one in aborted] == [0]
+
+
+def test_a_marker_that_is_refused_late_leaves_the_transaction_open(rig):
+    log = rig.node.replica_manager.logs[ORDERS]
+    terms = {"producer_id": 7, "producer_epoch": 0}
+    batch = build_batch([Record(0, 1, None, b"v")], **terms, base_sequence=0, transactional=True)
+    rig.node.replica_manager.append(*ORDERS, batch, now_ms=rig.now_ms, origin="coordinator")
+    rig.settle()
+    rig.land()
+    told: list[Code] = []
+    rig.node.marker_writer.write(ORDERS, **terms, coordinator_epoch=0, commit=True, deliver=told.append)
+    rig.settle()
+
+    rig.refuse()
+
+    assert told == [Code.NOT_LEADER_OR_FOLLOWER]
+    assert log.open_transaction(7) == log.last_stable_offset == 0
