@@ -171,6 +171,11 @@ def rows_that_are_taken_to_be_there_without_a_look(patch: pytest.MonkeyPatch) ->
 
 
 @fault
+def a_look_that_takes_another_leaders_row_for_its_own(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Tables, "has", lambda self, partition_id, base, epoch: (partition_id, base) in self.chunks)
+
+
+@fault
 def a_loss_that_nobody_looks_for(patch: pytest.MonkeyPatch) -> None:
     reopened_as(patch, acknowledged_there=True)
 

@@ -127,6 +127,19 @@ class LaneMachine(RuleBasedStateMachine):
             for partition in [*self.broker(victim).logs][:2]:  # it has not heard of it
                 self.put_at(victim, partition, 1)
 
+    @rule(partition=partitions, successor=brokers)
+    def take_over_during_a_look(self, partition: int, successor: int) -> None:
+        """Have a leader be in doubt, and another write in the same place before the leader has looked."""
+        self.world.pass_time(3)
+        self.world.fates["append"].append(Fate(None, 1, BROKEN))
+        self.world.fates["look"].append(Fate(20, 21))
+        self.put(partition, 1, 12)
+        for broker in self.world.brokers:
+            if partition in broker.leads:
+                self.take_over(broker.number, successor, kill=False)
+                break
+        self.put(partition, 1, 3)
+
     @rule(number=brokers)
     def pause(self, number: int) -> None:
         self.broker(number).pause()

@@ -233,6 +233,20 @@ def test_a_refusal_undoes_what_is_under_way_and_gathered_newest_first(stage: Sta
     assert not stage.heard
 
 
+def test_that_the_database_refuses_is_told_once_and_that_it_takes_rounds_again(caplog):
+    logging.disable(logging.NOTSET)
+    stage = Stage()
+    for answer in (Failed("53100", "disk full"), Failed("53100", "disk full"), Inserted(1)):
+        stage.put("a", partition=len(stage.calls))
+        stage.run()
+        stage.answer(answer)
+
+    assert caplog.messages == [
+        "lane 0: the database refuses a round: 53100 disk full",
+        "lane 0: rounds are taken again",
+    ]
+
+
 def test_after_a_refusal_those_who_have_asked_are_called_for_the_next_round(stage: Stage):
     stage.put("a")
     stage.run()
@@ -294,7 +308,7 @@ def test_an_outcome_that_is_not_known_is_answered_by_nobody_and_the_lane_reopens
     assert stage.lane.suspended
     stage.pass_time(PAUSES_MS[0])
 
-    assert stage.session.looks[1:] == [(2, Look((0, 0), None))]
+    assert stage.session.looks[1:] == [(2, Look((0, 0, 3), None))]
     assert not stage.calls
 
 
@@ -307,7 +321,7 @@ def test_a_silence_is_an_outcome_that_is_not_known(stage: Stage):
     assert stage.session.aborted == 1
     stage.pass_time(PAUSES_MS[0])
 
-    assert stage.session.looks[1:] == [(2, Look((0, 0), None))]
+    assert stage.session.looks[1:] == [(2, Look((0, 0, 3), None))]
 
 
 def test_a_row_in_doubt_that_is_there_has_landed(stage: Stage):
@@ -341,7 +355,7 @@ def test_the_look_is_for_the_last_row_that_has_landed_too(stage: Stage):
     stage.answer(GONE)
     stage.pass_time(PAUSES_MS[0])
 
-    assert stage.session.looks[-1] == (2, Look(None, (2, 0)))
+    assert stage.session.looks[-1] == (2, Look(None, (2, 0, 3)))
 
 
 def test_a_row_that_is_about_to_be_deleted_is_not_looked_for(stage: Stage):
@@ -354,7 +368,7 @@ def test_a_row_that_is_about_to_be_deleted_is_not_looked_for(stage: Stage):
 
     stage.answer(GONE)
     stage.pass_time(PAUSES_MS[0])
-    assert stage.session.looks[-1] == (2, Look(None, (1, 0)))
+    assert stage.session.looks[-1] == (2, Look(None, (1, 0, 3)))
     stage.lane.forget(1)
     stage.answer(Reopened(in_doubt_there=True, acknowledged_there=False))
     stage.pass_time(PAUSES_MS[1])

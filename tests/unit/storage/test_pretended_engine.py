@@ -235,7 +235,7 @@ def test_a_late_effect_of_an_earlier_life_does_not_happen():
     scene.pass_time(2)
 
     scene.session.abort()
-    scene.session.reopen(2, Look((0, 0), None))
+    scene.session.reopen(2, Look((0, 0, 0), None))
     scene.pass_time(100)
 
     assert scene.answers[-1][1:] == (2, Reopened(in_doubt_there=False, acknowledged_there=True))
@@ -318,10 +318,26 @@ def test_a_database_that_was_behind_lacks_what_was_acknowledged():
     scene.engine.go_away(to=mark)
     scene.engine.come_back()
     scene.session.abort()
-    scene.session.reopen(2, Look(None, (0, 0)))
+    scene.session.reopen(2, Look(None, (0, 0, 0)))
     scene.pass_time(10)
 
     assert scene.answers[-1][2] == Reopened(in_doubt_there=True, acknowledged_there=False)
+
+
+def test_another_leaders_row_in_the_same_place_is_not_the_one_in_doubt():
+    scene = Scene().opened(Fate(None, 1, BROKEN), Fate(), Fate(10, 11))
+    scene.append(a_chunk(0))
+    scene.pass_time(2)
+    scene.session.abort()
+    scene.session.reopen(2, Look((0, 0, 0), None))
+    scene.pass_time(3)  # in the new life, and the look under way
+
+    scene.tables.fence(BROKER)
+    other = scene.tables.register(8, 1)
+    scene.tables.append(8, 0, other, 0, [a_chunk(0)._replace(leader_epoch=1)])
+    scene.pass_time(20)
+
+    assert scene.answers[-1][1:] == (2, Reopened(in_doubt_there=False, acknowledged_there=True))
 
 
 def test_whoever_else_asks_the_database_uses_the_same_connections():

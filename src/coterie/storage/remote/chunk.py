@@ -20,6 +20,9 @@ Done: TypeAlias = Callable[[AppendRefused | None], None]
 RowKey: TypeAlias = tuple[int, int]
 """The key of a chunk: its partition's id and its base offset."""
 
+RowIdentity: TypeAlias = tuple[int, int, int]
+"""The key of a chunk and its leader epoch: another leader's row in the same place is another."""
+
 
 class PendingAppend(NamedTuple):
     """One append to one partition that is placed and has not landed.
@@ -58,6 +61,11 @@ class Chunk(NamedTuple):
     def key(self) -> RowKey:
         """The key of this row."""
         return self.partition_id, self.base_offset
+
+    @property
+    def identity(self) -> RowIdentity:
+        """The key of this row, and who has written it."""
+        return self.partition_id, self.base_offset, self.leader_epoch
 
 
 def chunks_of(appends: Iterable[PendingAppend]) -> list[Chunk]:

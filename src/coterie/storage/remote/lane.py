@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 from coterie.base.codes import Code
 from coterie.storage.log.contract import AppendRefused
-from coterie.storage.remote.chunk import Chunk, PendingAppend, RowKey, chunks_of
+from coterie.storage.remote.chunk import Chunk, PendingAppend, RowIdentity, chunks_of
 from coterie.storage.remote.session import (
     Answer,
     Broken,
@@ -106,8 +106,11 @@ class Lane:
         self._round: _Round | None = None
         self._put_count = self._decided_count = 0
         self._waiting: deque[tuple[int, Callback]] = deque()  # for so many to be decided
-        self._acknowledged: dict[int, int] = {}  # partition -> the newest row, in the order of landing
+        self._acknowledged: dict[
+            int, RowIdentity
+        ] = {}  # partition -> its newest row, in the order of landing
         self._look = Look(None, None)
+        self._refuses = False  # the database has refused the last round, and that was told
         self._attempts = 0
         self._began_ms = 0  # of this life
         self._connecting = False
@@ -171,8 +174,8 @@ class Lane:
 
         To be called before anybody deletes or rewrites them, and when the partition is another's.
         """
-        base_offset = self._acknowledged.get(partition_id)
-        if base_offset is not None and (before_offset is None or base_offset < before_offset):
+        row = self._acknowledged.get(partition_id)
+        if row is not None and (before_offset is None or row[1] < before_offset):
             del self._acknowledged[partition_id]
 
     def when_decided(self, callback: Callback) -> None:
@@ -302,7 +305,9 @@ class Lane:
         elif verdict is Verdict.REOPEN:
             self._reopen(sentence)
         else:
-            log.error("%s: the database refuses a round: %s", self, sentence)
+            if not self._refuses or verdict is Verdict.CONFLICT:  # once: clients try again and again
+                log.error("%s: the database refuses a round: %s", self, sentence)
+            self._refuses = True
             refusal = AppendRefused(Code.KAFKA_STORAGE_ERROR, f"the database refuses: {sentence}")
             if verdict is Verdict.CONFLICT:
                 refusal = self._not_leader()
@@ -315,10 +320,13 @@ class Lane:
         """Answer a round of which it is known that all of it is there."""
         self._round = None
         self._attempts = 0
+        if self._refuses:
+            self._refuses = False
+            log.warning("%s: rounds are taken again", self)
         acknowledged = self._acknowledged
         for chunk in round_.chunks:
             acknowledged.pop(chunk.partition_id, None)
-            acknowledged[chunk.partition_id] = chunk.base_offset
+            acknowledged[chunk.partition_id] = chunk.identity
         self.held_bytes -= round_.size
         self._decided_count += len(round_.appends)
         for append in round_.appends:
@@ -355,7 +363,7 @@ class Lane:
     def _connect(self) -> None:
         self._connecting = True
         self._due_ms = self.clock() + SILENCE_MS
-        in_doubt = self._round.chunks[0].key if self._round else None
+        in_doubt = self._round.chunks[0].identity if self._round else None
         self._look = Look(in_doubt, self._last_acknowledged())
         self.session.reopen(self.life, self._look)
 
@@ -389,9 +397,9 @@ class Lane:
         else:
             self._next_round()
 
-    def _last_acknowledged(self) -> RowKey | None:
+    def _last_acknowledged(self) -> RowIdentity | None:
         """Return the row that landed last, of those that nobody may have deleted."""
-        return next(reversed(self._acknowledged.items()), None)
+        return next(reversed(self._acknowledged.values()), None)
 
     def _lose(self) -> None:
         log.error("%s: the database has lost what it had confirmed", self)

@@ -102,8 +102,13 @@ class Tables:
         return True
 
     def look(self, look: Look) -> Reopened:
-        """Return whether the rows are there."""
-        return Reopened(*(key is None or key in self.chunks for key in look))
+        """Return whether the rows are there, in their leader epochs."""
+        return Reopened(*(row is None or self.has(*row) for row in look))
+
+    def has(self, partition_id: int, base_offset: int, leader_epoch: int) -> bool:
+        """Return whether a row is there, and not another leader's in its place."""
+        chunk = self.chunks.get((partition_id, base_offset))
+        return chunk is not None and chunk.leader_epoch == leader_epoch
 
     # -- brokers and leaders
 

@@ -10,18 +10,19 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import NamedTuple, Protocol, TypeAlias
 
-from coterie.storage.remote.chunk import Chunk, RowKey
+from coterie.storage.remote.chunk import Chunk, RowIdentity
 
 
 class Look(NamedTuple):
     """The rows that a lane looks for after a break, when nothing that was sent before can happen any more.
 
     `in_doubt` is the first of the round without an outcome, `acknowledged` the last that has landed, and must
-    be there; None if there is no such row.
+    be there; None if there is no such row. Between the beginning of the life and the look another broker may
+    take over and write in their places: its rows are of another leader epoch, and are not these.
     """
 
-    in_doubt: RowKey | None
-    acknowledged: RowKey | None
+    in_doubt: RowIdentity | None
+    acknowledged: RowIdentity | None
 
 
 class Inserted(NamedTuple):
