@@ -134,9 +134,10 @@ def _metadata(parts: Parts, ctx: Context, request: Any) -> Pieces[Any]:
         operations = CLUSTER_OPERATIONS_ALL
     cls = entity("metadata", ctx.version, "MetadataResponseBroker", "response")
     live = parts.leadership.live_brokers()
+    brokers = [build(cls, node_id=one.node_id, host=one.host, port=one.port, rack=one.rack) for one in live]
     return build(
         response_type(3, ctx.version),
-        brokers=tuple(build(cls, **one._asdict()) for one in live),
+        brokers=tuple(brokers),
         cluster_id=parts.topics.cluster_id,
         controller_id=controller_of(live),
         topics=tuple(topics),
