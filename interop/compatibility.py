@@ -62,7 +62,7 @@ DIFFERENCES = """## Differences that a program can notice
   13](decisions/0013-every-record-is-walked-over.md)).
 - **Fetches that wait.** A fetch that waits for records answers with what is there as soon as a request of
   another kind has come whole behind it on its connection. Apache Kafka has that request wait until the fetch
-  is over ([decision 20](decisions/0020-hurried-fetches.md)).
+  is over ([decision 23](decisions/0023-hurried-fetches.md)).
 - **Transactions after a crash.** After a stop that was not clean, partitions may have an open transaction
   that the coordinator's record of the transactional id does not know. As long as the coordinator has any
   record of the id, it ends that transaction, and gives out no epoch again that a partition has seen. If all
