@@ -1,0 +1,390 @@
+"""The changes of metadata, as values: each from the image before it to the rows that it writes. Pure.
+
+An engine makes them one after another, each whole: it takes the lock of the cluster's version, brings the
+image up to it, asks a change for its `rows`, and writes them at the next version. A change that was overtaken
+is refused, with the reason; whoever proposed it looks at the image and proposes another. One that is not
+answered may happen later, even after the same one has been sent again: each names what it goes by, so that it
+does nothing then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import NamedTuple, Protocol, TypeAlias
+from uuid import UUID
+
+from coterie.base.ids import ZERO_UUID
+from coterie.broker.cluster.image import (
+    BrokerRow,
+    BrokerState,
+    Delta,
+    Endpoint,
+    Image,
+    PartitionRow,
+    SettingRow,
+    TopicRow,
+)
+from coterie.broker.cluster.leaders import after_departure, after_registration, first_leader, moved_to
+
+
+class Why(StrEnum):
+    """Why a change was not made."""
+
+    OTHER_EPOCH = "the broker is registered in another epoch"
+    FENCED = "the broker is fenced"
+    NOT_LIVE = "the broker that is to lead is not live"
+    BEATS_ON = "the broker has sent a heartbeat meanwhile"
+    NAME_TAKEN = "there is a topic of the name"
+    ID_TAKEN = "there is or was a topic of the id"
+    NO_TOPIC = "there is no such topic"
+    CHANGED = "it has changed meanwhile"
+
+
+class Changed(NamedTuple):
+    """A change was made, at this version. Of a registration it is the broker epoch."""
+
+    version: int
+
+
+class NotChanged(NamedTuple):
+    """A change was refused: nothing of it was made. `broker_epoch` is the one that the engine has for the
+    broker, 0 for none, and `incarnation` the process that it was given to; `names` are the topics at fault.
+    """
+
+    why: Why
+    broker_epoch: int = 0
+    incarnation: UUID = ZERO_UUID
+    names: tuple[str, ...] = ()
+
+
+class PartitionKey(NamedTuple):
+    """One partition, and the leader epoch that a change of its leader goes by."""
+
+    topic_id: UUID
+    number: int
+    leader_epoch: int
+
+
+class MetadataChange(Protocol):
+    """What an engine carries out under the lock of the cluster's version."""
+
+    def rows(self, image: Image, new_partition_id: int) -> Delta | NotChanged:
+        """Return the rows at the next version; new partitions get their ids from the given one on."""
+        ...
+
+
+def _delta(
+    image: Image,
+    *,
+    brokers: Sequence[BrokerRow] = (),
+    topics: Sequence[TopicRow] = (),
+    partitions: Sequence[PartitionRow] = (),
+    settings: Sequence[SettingRow] = (),
+) -> Delta:
+    return Delta(
+        above=image.version,
+        version=image.version + 1,
+        level=image.level,
+        brokers=brokers,
+        topics=topics,
+        partitions=partitions,
+        settings=settings,
+    )
+
+
+def _problem(image: Image, broker_id: int, broker_epoch: int) -> NotChanged | None:
+    """Return why a broker has no say in this epoch."""
+    row = image.brokers.get(broker_id)
+    if row is None:
+        return NotChanged(Why.OTHER_EPOCH)
+    if row.broker_epoch != broker_epoch:
+        return NotChanged(Why.OTHER_EPOCH, row.broker_epoch, row.incarnation)
+    if row.state is BrokerState.FENCED:
+        return NotChanged(Why.FENCED, row.broker_epoch, row.incarnation)
+    return None
+
+
+# -- brokers
+
+
+class RegisterBroker(NamedTuple):
+    """A broker begins, or begins anew: it may lead, in a broker epoch that no other registration has.
+
+    It takes the place of the registration `replaces` (0: of none), and of no later one.
+    """
+
+    broker_id: int
+    incarnation: UUID
+    replaces: int
+    listeners: tuple[Endpoint, ...] = ()
+    rack: str | None = None
+    level: int = 0
+    software: str = ""
+
+    def rows(self, image: Image, new_partition_id: int) -> Delta | NotChanged:
+        """Return the broker, live, and what it leads from now on."""
+        there = image.brokers.get(self.broker_id)
+        if there is None and self.replaces:
+            return NotChanged(Why.OTHER_EPOCH)
+        if there is not None and there.broker_epoch != self.replaces:
+            return NotChanged(Why.OTHER_EPOCH, there.broker_epoch, there.incarnation)
+        version = image.version + 1
+        row = BrokerRow(
+            broker_id=self.broker_id,
+            broker_epoch=version,
+            incarnation=self.incarnation,
+            state=BrokerState.LIVE,
+            listeners=self.listeners,
+            rack=self.rack,
+            level=self.level,
+            software=self.software,
+            version=version,
+        )
+        partitions = after_registration(image, self.broker_id, version=version)
+        return _delta(image, brokers=[row], partitions=partitions)
+
+
+class TakeOver(NamedTuple):
+    """A broker is dead, that has shown the same count for too long: others lead what it led.
+
+    An engine compares `beats` with what it has counted, too.
+    """
+
+    broker_id: int
+    broker_epoch: int
+    beats: int
+
+    def rows(self, image: Image, new_partition_id: int) -> Delta | NotChanged:
+        """Return the broker, fenced, and what it has led."""
+        return _problem(image, self.broker_id, self.broker_epoch) or _departed(image, self.broker_id)
+
+
+class StartLeaving(NamedTuple):
+    """A broker is about to stop: it is given nothing more to lead."""
+
+    broker_id: int
+    broker_epoch: int
+
+    def rows(self, image: Image, new_partition_id: int) -> Delta | NotChanged:
+        """Return the broker, leaving."""
+        problem = _problem(image, self.broker_id, self.broker_epoch)
+        row = image.brokers.get(self.broker_id)
+        if problem is not None or row is None:
+            return problem or NotChanged(Why.OTHER_EPOCH)
+        return _delta(image, brokers=[row._replace(state=BrokerState.LEAVING, version=image.version + 1)])
+
+
+class LeaveCluster(NamedTuple):
+    """A broker has stopped deciding, and all that it decided has landed: others lead what it led."""
+
+    broker_id: int
+    broker_epoch: int
+
+    def rows(self, image: Image, new_partition_id: int) -> Delta | NotChanged:
+        """Return the broker, fenced, and what it has led."""
+        return _problem(image, self.broker_id, self.broker_epoch) or _departed(image, self.broker_id)
+
+
+def _departed(image: Image, broker_id: int) -> Delta:
+    version = image.version + 1
+    fenced = image.brokers[broker_id]._replace(state=BrokerState.FENCED, version=version)
+    return _delta(image, brokers=[fenced], partitions=after_departure(image, broker_id, version=version))
+
+
+# -- who leads
+
+
+class SetNextLeader(NamedTuple):
+    """A leader names the broker that is to make itself ready for some of its partitions; None: no more."""
+
+    broker_id: int
+    broker_epoch: int
+    partitions: tuple[PartitionKey, ...]
+    next_leader: int | None
+
+    def rows(self, image: Image, new_partition_id: int) -> Delta | NotChanged:
+        """Return the partitions."""
+        found = _led(image, self.broker_id, self.broker_epoch, self.partitions)
+        if isinstance(found, NotChanged):
+            return found
+        version, next_leader = image.version + 1, self.next_leader
+        rows = [row._replace(next_leader=next_leader, version=version) for row in found]
+        return _delta(image, partitions=rows)
+
+
+class GiveLeadership(NamedTuple):
+    """A leader gives some of its partitions to a live broker, having stopped to decide anything there.
+
+    Whoever does not hear whether it has happened leads none of them, until another of the kind was answered:
+    if to nobody else, the partitions are given `to` the leader itself, in their next leader epochs. Then the
+    first can happen no more.
+    """
+
+    broker_id: int
+    broker_epoch: int
+    partitions: tuple[PartitionKey, ...]
+    to: int
+
+    def rows(self, image: Image, new_partition_id: int) -> Delta | NotChanged:
+        """Return the partitions."""
+        found = _led(image, self.broker_id, self.broker_epoch, self.partitions)
+        if isinstance(found, NotChanged):
+            return found
+        if self.to not in image.live and self.to != self.broker_id:
+            return NotChanged(Why.NOT_LIVE)
+        rows = [moved_to(row, self.to, version=image.version + 1) for row in found]
+        return _delta(image, partitions=rows)
+
+
+def _led(
+    image: Image, broker_id: int, broker_epoch: int, partitions: tuple[PartitionKey, ...]
+) -> list[PartitionRow] | NotChanged:
+    """Return the partitions that are there, which a broker leads in these leader epochs, or why not."""
+    problem = _problem(image, broker_id, broker_epoch)
+    if problem is not None:
+        return problem
+    found = []
+    for topic_id, number, leader_epoch in partitions:
+        row = image.partition(topic_id, number)
+        if row is None:
+            continue  # the topic was deleted
+        if row.leader != broker_id or row.leader_epoch != leader_epoch:
+            return NotChanged(Why.CHANGED)
+        found.append(row)
+    return found
+
+
+# -- topics
+
+
+class NewTopic(NamedTuple):
+    """A topic that is to be made, and the replicas of each of its partitions."""
+
+    topic_id: UUID
+    name: str
+    replicas: tuple[tuple[int, ...], ...]
+    configs: Mapping[str, str] = {}
+    created_ms: int = 0
+
+
+class CreateTopics(NamedTuple):
+    """Make topics, all or none. The ids are fresh: an engine refuses those that deleted topics had."""
+
+    topics: tuple[NewTopic, ...]
+
+    def rows(self, image: Image, new_partition_id: int) -> Delta | NotChanged:
+        """Return the topics and their partitions."""
+        taken = [new.name for new in self.topics if image.topic(new.name) is not None]
+        if taken:
+            return NotChanged(Why.NAME_TAKEN, names=tuple(taken))
+        version = image.version + 1
+        topics: list[TopicRow] = []
+        partitions: list[PartitionRow] = []
+        for new in self.topics:
+            count = len(new.replicas)
+            topics.append(
+                TopicRow(new.topic_id, new.name, count, new.configs, new.created_ms, False, version)
+            )
+            first_id = new_partition_id + len(partitions)
+            partitions += _new_partitions(image, new.topic_id, range(count), new.replicas, first_id)
+        return _delta(image, topics=topics, partitions=partitions)
+
+
+class AddPartitions(NamedTuple):
+    """Give a topic more partitions than it has, the replicas of each; `existing` is how many it has."""
+
+    topic_id: UUID
+    existing: int
+    replicas: tuple[tuple[int, ...], ...]
+
+    def rows(self, image: Image, new_partition_id: int) -> Delta | NotChanged:
+        """Return the topic and its new partitions."""
+        topic = image.topic_by_id(self.topic_id)
+        if topic is None:
+            return NotChanged(Why.NO_TOPIC)
+        if topic.partitions != self.existing:
+            return NotChanged(Why.CHANGED, names=(topic.name,))
+        numbers = range(self.existing, self.existing + len(self.replicas))
+        grown = topic._replace(partitions=numbers.stop, version=image.version + 1)
+        partitions = _new_partitions(image, self.topic_id, numbers, self.replicas, new_partition_id)
+        return _delta(image, topics=[grown], partitions=partitions)
+
+
+def _new_partitions(
+    image: Image, topic_id: UUID, numbers: range, replicas: tuple[tuple[int, ...], ...], first_id: int
+) -> list[PartitionRow]:
+    version, rows = image.version + 1, []
+    for partition_id, (number, placed) in enumerate(zip(numbers, replicas, strict=True), first_id):
+        leader = first_leader(image, partition_id, placed)
+        rows.append(PartitionRow(partition_id, topic_id, number, placed, leader, 0, None, version))
+    return rows
+
+
+class DeleteTopics(NamedTuple):
+    """Delete topics, all of them or none."""
+
+    topic_ids: tuple[UUID, ...]
+
+    def rows(self, image: Image, new_partition_id: int) -> Delta | NotChanged:
+        """Return the topics, deleted."""
+        version, rows = image.version + 1, []
+        for topic_id in self.topic_ids:
+            topic = image.topic_by_id(topic_id)
+            if topic is None:
+                return NotChanged(Why.NO_TOPIC)
+            rows.append(topic._replace(deleted=True, version=version))
+        return _delta(image, topics=rows)
+
+
+class SetConfigs(NamedTuple):
+    """Replace the settings of a topic; `changes` is the version of its row that they were made from."""
+
+    topic_id: UUID
+    changes: int
+    configs: Mapping[str, str]
+
+    def rows(self, image: Image, new_partition_id: int) -> Delta | NotChanged:
+        """Return the topic."""
+        topic = image.topic_by_id(self.topic_id)
+        if topic is None:
+            return NotChanged(Why.NO_TOPIC)
+        if topic.version != self.changes:
+            return NotChanged(Why.CHANGED, names=(topic.name,))
+        return _delta(image, topics=[topic._replace(configs=self.configs, version=image.version + 1)])
+
+
+# -- settings
+
+
+class SetSetting(NamedTuple):
+    """Set a dynamic setting of brokers, or remove it; `changes` is the version of the row that it is made
+    from, 0 where there is none.
+    """
+
+    scope: str
+    name: str
+    value: str | None
+    changes: int
+
+    def rows(self, image: Image, new_partition_id: int) -> Delta | NotChanged:
+        """Return the setting."""
+        there = image.settings.get((self.scope, self.name))
+        if (0 if there is None else there.version) != self.changes:
+            return NotChanged(Why.CHANGED)
+        return _delta(image, settings=[SettingRow(self.scope, self.name, self.value, image.version + 1)])
+
+
+Change: TypeAlias = (
+    RegisterBroker
+    | TakeOver
+    | StartLeaving
+    | LeaveCluster
+    | SetNextLeader
+    | GiveLeadership
+    | CreateTopics
+    | AddPartitions
+    | DeleteTopics
+    | SetConfigs
+    | SetSetting
+)

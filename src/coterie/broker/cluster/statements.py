@@ -1,0 +1,62 @@
+"""All that a broker asks of the engine that holds the metadata, and the answers. Values.
+
+Each statement is one transaction: it happens whole, at one moment between sending and answer, or not at all.
+Whether one that was not answered has happened is not known; so each is made such that it can be sent again,
+and one that is late does no harm.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+from coterie.broker.cluster.changes import Change, Changed, NotChanged
+from coterie.broker.cluster.image import Delta
+
+
+class BrokerHeartbeat(NamedTuple):
+    """Count one more heartbeat of a broker in its epoch, and note the version that its image has reached."""
+
+    broker_id: int
+    broker_epoch: int
+    seen: int
+
+
+class Counted(NamedTuple):
+    """A broker that is not fenced, as the engine shows it: how many heartbeats it has counted, whether the
+    broker holds a session, and the version that its image has reached.
+    """
+
+    broker_id: int
+    broker_epoch: int
+    beats: int
+    present: bool
+    seen: int
+
+
+class HeartbeatAnswer(NamedTuple):
+    """Whether the heartbeat was counted, the version of the metadata, and everybody's count after it."""
+
+    counted: bool
+    version: int
+    brokers: tuple[Counted, ...]
+
+
+class ReadDelta(NamedTuple):
+    """Read the rows above a version, of one snapshot; the answer is a `Delta`. Above 0 it is all rows."""
+
+    above: int
+
+
+class ReserveProducerIds(NamedTuple):
+    """Have a block of producer ids that no other broker gets; the answer is a `ProducerIds`."""
+
+
+class ProducerIds(NamedTuple):
+    """A block of producer ids."""
+
+    first: int
+    size: int
+
+
+Statement: TypeAlias = Change | BrokerHeartbeat | ReadDelta | ReserveProducerIds
+Answer: TypeAlias = Changed | NotChanged | HeartbeatAnswer | Delta | ProducerIds

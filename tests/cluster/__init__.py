@@ -1,0 +1,1 @@
+"""Brokers of one cluster live over the pretended engine, in virtual time, by seed."""

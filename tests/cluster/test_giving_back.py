@@ -1,0 +1,115 @@
+"""A leader gives back what others should lead: when, how many, and what it does while it does not know."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from coterie.broker.cluster.changes import Changed, GiveLeadership, NotChanged, PartitionKey, Why
+from coterie.broker.cluster.giving_back import AFTER_MS, AT_ONCE, GivingBack
+from coterie.broker.cluster.image import BrokerRow, BrokerState, Delta, Image, PartitionRow, TopicRow
+
+TOPIC = UUID(int=1)
+EPOCHS = {1: 11, 2: 12, 3: 13}
+
+
+def image_of(*leaders: int, preferred: int = 1, version: int = 20, **states: str) -> Image:
+    """The image in which brokers lead the partitions of a topic, all of which another should."""
+    brokers = [
+        BrokerRow(one, epoch, TOPIC, BrokerState(states.get(f"b{one}", "live")), (), None, 0, "", 1)
+        for one, epoch in EPOCHS.items()
+    ]
+    rows = [
+        PartitionRow(at, TOPIC, at, (preferred, 2), leader, 5, None, 1) for at, leader in enumerate(leaders)
+    ]
+    topic = TopicRow(TOPIC, "orders", len(rows), {}, 0, False, 1)
+    return Image().after(Delta(above=0, version=version, brokers=brokers, topics=[topic], partitions=rows))
+
+
+def keys(*numbers: int) -> tuple[PartitionKey, ...]:
+    return tuple(PartitionKey(TOPIC, number, 5) for number in numbers)
+
+
+def test_a_partition_goes_back_once_its_preferred_leader_has_been_live_for_long_enough():
+    giving, image = GivingBack(2, 12), image_of(2, 1, 2)
+    assert giving.due(image, 1_000) == []
+    assert giving.next_ms == 1_000 + AFTER_MS
+    assert giving.due(image, 999 + AFTER_MS) == []
+
+    assert giving.due(image, 1_000 + AFTER_MS) == [GiveLeadership(2, 12, keys(0, 2), 1)]
+
+    assert giving.due(image, 1_001 + AFTER_MS) == []
+
+
+def test_what_is_offered_is_not_led_any_more_and_the_rest_is():
+    giving, image = GivingBack(2, 12), image_of(2, 1, 2)
+    row, others, _ = image.partitions(TOPIC)
+    assert giving.leads(row)
+    assert not giving.leads(others)
+
+    giving.due(image, 0)
+    giving.due(image, AFTER_MS)
+
+    assert not giving.leads(row)
+    assert giving.leads(row._replace(leader_epoch=6))
+
+
+def test_a_preferred_leader_that_was_away_in_between_begins_anew():
+    giving = GivingBack(2, 12)
+    giving.due(image_of(2), 0)
+    giving.due(image_of(2, b1="fenced"), 5_000)
+    assert giving.next_ms is None
+    giving.due(image_of(2), 6_000)
+
+    assert giving.due(image_of(2), AFTER_MS + 5_999) == []
+    assert giving.due(image_of(2), AFTER_MS + 6_000) != []
+
+
+def test_nothing_goes_to_who_is_leaving_or_to_itself_or_is_moved_already():
+    for image in (image_of(2, b1="leaving"), image_of(2, preferred=2), image_of(1, 3)):
+        giving = GivingBack(2, 12)
+        giving.due(image, 0)
+        assert giving.due(image, AFTER_MS) == []
+    image, giving = image_of(2), GivingBack(2, 12)
+    moving = image.partitions(TOPIC)[0]._replace(next_leader=3, version=21)
+    image = image.after(Delta(above=20, version=21, partitions=[moving]))
+    giving.due(image, 0)
+    assert giving.due(image, AFTER_MS) == []
+
+
+def test_a_few_go_at_a_time():
+    giving, image = GivingBack(2, 12), image_of(*[2] * (AT_ONCE + 3))
+    giving.due(image, 0)
+    (offer,) = giving.due(image, AFTER_MS)
+    assert len(offer.partitions) == AT_ONCE
+    assert giving.due(image, AFTER_MS + 1) == []
+
+    giving.answered(offer, Changed(21))
+    after = image_of(*[1] * AT_ONCE, *[2] * 3, version=21)
+
+    (rest,) = giving.due(after, AFTER_MS + 2)
+    assert rest.partitions == keys(AT_ONCE, AT_ONCE + 1, AT_ONCE + 2)
+
+
+def test_an_offer_that_came_to_nothing_or_is_unknown_is_taken_back_in_the_next_leader_epoch():
+    for answer in (NotChanged(Why.NOT_LIVE), None):
+        giving, image = GivingBack(2, 12), image_of(2)
+        giving.due(image, 0)
+        (offer,) = giving.due(image, AFTER_MS)
+
+        giving.answered(offer, answer)
+        assert not giving.leads(image.partitions(TOPIC)[0])  # it may happen yet
+
+        assert giving.due(image, AFTER_MS + 1) == [GiveLeadership(2, 12, keys(0), 2)]
+        assert giving.due(image, AFTER_MS + 2) == []
+
+
+def test_what_the_engine_has_lost_of_it_is_taken_back():
+    giving, image = GivingBack(2, 12), image_of(2)
+    giving.due(image, 0)
+    (offer,) = giving.due(image, AFTER_MS)
+    giving.answered(offer, Changed(21))
+    assert giving.due(image, AFTER_MS + 1) == []
+
+    giving.forget_answers()
+
+    assert giving.due(image, AFTER_MS + 2) == [GiveLeadership(2, 12, keys(0), 2)]
