@@ -47,7 +47,7 @@ class Fate(NamedTuple):
 
 
 Chooser: TypeAlias = Callable[[str], Fate]
-"""Draws the Fate of a statement, by its name; those of a lane are append, begin-life and look."""
+"""Draws the Fate of a statement, by its name."""
 
 
 class LaneRow(NamedTuple):

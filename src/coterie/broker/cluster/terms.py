@@ -1,0 +1,47 @@
+"""The times that a broker's life goes by. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LifecycleTerms:
+    """`broker.heartbeat.interval.ms`, `broker.session.timeout.ms`, and what follows from them.
+
+    A broker that is taken over has suspended itself before, if no clock runs faster than another by a
+    quarter: it counts to four fifths of the session from the *sending* of a heartbeat, the others count to
+    the whole from an *answer* that showed it.
+    """
+
+    heartbeat_interval_ms: int = 300
+    session_timeout_ms: int = 1_500
+    presence: bool = True
+    """Whether the engine says who holds a session: behind a pooler it does not."""
+
+    def __post_init__(self) -> None:
+        assert 2 * self.heartbeat_interval_ms < self.session_timeout_ms, "or nobody is ever found dead"
+
+    @property
+    def suspend_after_ms(self) -> int:
+        """How long a broker serves after the sending of its last heartbeat that was answered."""
+        return self.session_timeout_ms * 4 // 5
+
+    @property
+    def answer_late_ms(self) -> int:
+        """How long a heartbeat is waited for before its connection is given up; and how far two polls may be
+        apart that are of one stretch. It is half a session, so no stretch of a session has less than three.
+        """
+        return self.session_timeout_ms // 2
+
+    @property
+    def polls_apart_ms(self) -> int:
+        """How far two polls that show no session have to be apart, to count as two."""
+        return self.heartbeat_interval_ms * 4 // 5
+
+    @property
+    def disconnected_ms(self) -> int:
+        """How long a broker serves after its session has ended. It is less than two polls of the others are
+        apart: they may take over after those.
+        """
+        return self.heartbeat_interval_ms // 2 if self.presence else self.suspend_after_ms

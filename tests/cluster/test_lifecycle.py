@@ -1,0 +1,441 @@
+"""The life of one broker, event by event: what it wants done, when it serves, and what ends it."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from coterie.broker.cluster.actions import Action, Connect, Drain, Exit, Fence, Resume, Serve, Suspend
+from coterie.broker.cluster.changes import (
+    Changed,
+    LeaveCluster,
+    NotChanged,
+    RegisterBroker,
+    StartLeaving,
+    TakeOver,
+    Why,
+)
+from coterie.broker.cluster.image import BrokerRow, BrokerState, Delta, PartitionRow, TopicRow
+from coterie.broker.cluster.lifecycle import BrokerLifecycle, Phase
+from coterie.broker.cluster.statements import BrokerHeartbeat, Counted, HeartbeatAnswer, ReadDelta
+from coterie.broker.cluster.terms import LifecycleTerms
+
+ME, EPOCH = 1, 7
+US, THEM = UUID(int=7), UUID(int=8)
+ROW = BrokerRow(ME, EPOCH, US, BrokerState.LIVE, (), None, 0, "", EPOCH)
+
+
+def whole(version: int, *brokers: BrokerRow, level: int = 0) -> Delta:
+    return Delta(above=0, version=version, level=level, brokers=brokers)
+
+
+class Rig:
+    """A broker's life, the time, and everything that it wanted done."""
+
+    def __init__(self, **terms: object) -> None:
+        self.now = 100_000
+        self.life = BrokerLifecycle(ME, LifecycleTerms(**terms), incarnation=US)
+        self.wanted: list[Action] = []
+
+    def do(self, event: str, *arguments: object) -> list[Action]:
+        """Have an event come, and return what it leads to."""
+        actions = getattr(self.life, event)(*arguments, self.now)
+        self.wanted += actions
+        return actions
+
+    def last(self, kind: type) -> object:
+        return next(one for one in reversed(self.wanted) if isinstance(one, kind))
+
+    def wait(self, ms: int) -> list[Action]:
+        """Let time pass, with each tick that is due."""
+        until, done = self.now + ms, []
+        while self.life.next_ms is not None and self.life.next_ms <= until:
+            self.now = max(self.life.next_ms, self.now)
+            done += self.do("tick")
+        self.now = until
+        return done
+
+    def start(self, *, serving: bool = True) -> None:
+        assert self.do("tick") == [Connect()]
+        assert self.do("connected", "h") == [ReadDelta(0)]
+        assert self.do("delta_read", self.last(ReadDelta), whole(4)) == [RegisterBroker(ME, US, 0)]
+        registered = self.do("change_answered", self.last(RegisterBroker), Changed(EPOCH))
+        assert registered == [BrokerHeartbeat(ME, EPOCH, 4), ReadDelta(4)]
+        if serving:
+            delta = Delta(above=4, version=EPOCH, brokers=[ROW])
+            assert self.do("delta_read", self.last(ReadDelta), delta) == [Serve(EPOCH)]
+
+    def answer(
+        self, *others: Counted, counted: bool = True, version: int = EPOCH, epoch: int = EPOCH
+    ) -> list[Action]:
+        """Have the heartbeat that is under way be answered."""
+        mine = Counted(ME, epoch, 1, True, 5)
+        return self.do(
+            "heartbeat_answered",
+            self.last(BrokerHeartbeat),
+            HeartbeatAnswer(counted, version, (mine, *others)),
+        )
+
+    def serves(self) -> bool:
+        return self.life.serves(self.now)
+
+
+@pytest.fixture
+def rig() -> Rig:
+    rig = Rig()
+    rig.start()
+    return rig
+
+
+# -- starting
+
+
+def test_a_broker_serves_once_it_is_registered_and_its_image_has_what_was_decided_with_it():
+    rig = Rig()
+    rig.start(serving=False)
+    assert (rig.life.phase, rig.serves()) == (Phase.STARTING, False)
+
+    older = Delta(above=4, version=6)
+    assert rig.do("delta_read", rig.last(ReadDelta), older) == []
+    rig.answer()  # says that there is more
+    assert rig.last(ReadDelta) == ReadDelta(6)
+    assert rig.do("delta_read", rig.last(ReadDelta), Delta(above=6, version=7, brokers=[ROW])) == [
+        Serve(EPOCH)
+    ]
+
+    assert (rig.life.phase, rig.serves()) == (Phase.LIVE, True)
+
+
+def test_a_broker_that_starts_replaces_the_registration_that_it_finds():
+    rig = Rig()
+    rig.do("tick")
+    rig.do("connected", "h")
+
+    assert rig.do("delta_read", rig.last(ReadDelta), whole(9, ROW)) == [RegisterBroker(ME, US, EPOCH)]
+    again = rig.do("change_answered", rig.last(RegisterBroker), NotChanged(Why.OTHER_EPOCH, 9))
+    assert again == [RegisterBroker(ME, US, 9)]
+
+
+def test_a_broker_does_not_join_a_cluster_whose_level_is_above_its_own():
+    rig = Rig()
+    rig.do("tick")
+    rig.do("connected", "h")
+
+    (end,) = rig.do("delta_read", rig.last(ReadDelta), whole(4, level=1))
+
+    assert end == Exit("the cluster is at level 1, and this software at 0")
+    assert rig.life.phase is Phase.ENDED
+    assert rig.life.next_ms is None
+
+
+def test_a_connection_is_tried_again_later_each_time_and_by_itself_if_nothing_comes():
+    rig = Rig()
+    rig.do("tick")
+    waits = []
+    for _ in range(5):
+        assert rig.do("disconnected") == []
+        waits.append(rig.life.next_ms - rig.now)
+        assert rig.wait(waits[-1]) == [Connect()]
+    assert waits == [5, 20, 100, 300, 300]
+
+    assert rig.wait(1_499) == []
+    assert rig.wait(1) == [Connect()]
+
+
+# -- heartbeats, and being suspended
+
+
+def test_heartbeats_leave_every_interval_and_one_at_a_time(rig: Rig):
+    assert rig.answer() == []
+    assert rig.wait(299) == []
+    assert rig.wait(1) == [BrokerHeartbeat(ME, EPOCH, EPOCH)]
+    assert rig.wait(400) == []
+    assert rig.answer() == [BrokerHeartbeat(ME, EPOCH, EPOCH)]
+
+
+def test_a_broker_is_suspended_so_long_after_the_sending_of_its_last_heartbeat_that_was_answered(rig: Rig):
+    rig.answer()
+    rig.wait(300)
+    sent = rig.now
+    rig.wait(200)
+    rig.answer()  # which is late, and counts as of its sending
+
+    assert rig.life.serves_until_ms == sent + 1_200
+    rig.now = sent + 1_199
+    assert rig.serves()
+    rig.now = sent + 1_200
+    assert not rig.serves()
+    assert Suspend() in rig.do("tick")
+    assert rig.life.phase is Phase.SUSPENDED
+
+
+def test_a_heartbeat_that_is_answered_in_the_epoch_ends_the_suspension(rig: Rig):
+    rig.answer()
+    rig.now += 1_300
+    assert rig.do("tick") == [Suspend(), BrokerHeartbeat(ME, EPOCH, EPOCH)]
+
+    rig.now += 10
+    assert rig.answer() == [Resume(False)]
+
+    assert (rig.life.phase, rig.serves()) == (Phase.LIVE, True)
+
+
+def test_who_was_stopped_serves_nobody_before_it_has_looked_at_the_clock(rig: Rig):
+    rig.answer()
+    rig.wait(300)
+    rig.now += 10_000  # stopped with a heartbeat under way
+
+    assert not rig.serves()
+    actions = rig.answer()  # the answer has waited all the time: of a heartbeat sent long ago
+
+    assert actions == [Suspend(), BrokerHeartbeat(ME, EPOCH, EPOCH)]
+    assert not rig.serves()
+
+
+def test_a_heartbeat_that_is_not_answered_ends_the_connection_soon_enough_for_another(rig: Rig):
+    rig.answer()
+    rig.wait(300)
+
+    assert rig.wait(749) == []
+    assert rig.wait(1) == [Connect()]
+    given_up = rig.last(BrokerHeartbeat)
+    rig.do("connected", "h")
+    assert rig.last(BrokerHeartbeat) is not given_up
+    assert rig.do("heartbeat_answered", given_up, HeartbeatAnswer(True, EPOCH, ())) == []
+    rig.answer()
+    assert rig.serves()
+
+
+def test_without_its_session_a_broker_serves_for_less_than_two_polls_of_the_others(rig: Rig):
+    rig.answer()
+    rig.do("disconnected")
+    cut = rig.now
+
+    assert rig.life.serves_until_ms == cut + 150
+    rig.now = cut + 100
+    rig.do("connected", "h")  # which is a session, but nobody has seen a heartbeat through it
+    assert rig.life.serves_until_ms == cut + 150
+    rig.answer()
+    assert rig.life.serves_until_ms == rig.now + 1_200
+
+
+def test_where_sessions_are_not_known_the_end_of_a_connection_changes_nothing_yet():
+    rig = Rig(presence=False)
+    rig.start()
+    rig.answer()
+    until = rig.life.serves_until_ms
+
+    rig.do("disconnected")
+
+    assert rig.life.serves_until_ms == until
+
+
+# -- being fenced, and registering anew
+
+
+def test_a_broker_whose_epoch_is_gone_is_fenced_and_registers_anew(rig: Rig):
+    assert rig.answer(counted=False) == [Fence(), RegisterBroker(ME, US, EPOCH)]
+    assert (rig.life.phase, rig.serves(), rig.life.broker_epoch) == (Phase.FENCED, False, 0)
+
+    rig.do("change_answered", rig.last(RegisterBroker), Changed(12))
+    assert not rig.serves()  # its image is of a time when it led what others lead now
+    row = ROW._replace(broker_epoch=12, version=12)
+    actions = rig.do("delta_read", rig.last(ReadDelta), Delta(above=7, version=12, brokers=[row]))
+
+    assert actions == [Serve(12)]
+    assert rig.serves()
+
+
+def test_an_append_that_was_refused_fences_and_one_of_an_earlier_epoch_does_not(rig: Rig):
+    assert rig.do("refused", EPOCH - 1) == []
+    assert rig.do("refused", EPOCH)[0] == Fence()
+    assert rig.do("refused", EPOCH) == []
+
+
+def test_an_image_in_which_it_is_fenced_fences(rig: Rig):
+    rig.do("notified", 9)
+    fenced = ROW._replace(state=BrokerState.FENCED, version=9)
+
+    actions = rig.do("delta_read", rig.last(ReadDelta), Delta(above=7, version=9, brokers=[fenced]))
+
+    assert actions[0] == Fence()
+
+
+def test_who_finds_a_later_registration_of_its_id_ends_with_a_sentence(rig: Rig):
+    assert rig.answer(counted=False, epoch=9) == [Fence(), RegisterBroker(ME, US, EPOCH)]
+
+    end = rig.do("change_answered", rig.last(RegisterBroker), NotChanged(Why.OTHER_EPOCH, 9, THEM))
+
+    sentence = "another process has registered as broker 1: its broker epoch is 9, this one's was 7"
+    assert end == [Exit(sentence)]
+    assert rig.do("tick") == []
+
+
+def test_a_later_registration_of_its_own_that_was_not_answered_is_replaced(rig: Rig):
+    rig.answer(counted=False)
+    rig.do("unanswered", rig.last(RegisterBroker))
+    assert rig.wait(5) == [RegisterBroker(ME, US, EPOCH)]
+
+    again = rig.do("change_answered", rig.last(RegisterBroker), NotChanged(Why.OTHER_EPOCH, 9, US))
+
+    assert again == [RegisterBroker(ME, US, 9)]
+
+
+def test_an_earlier_registration_is_replaced_though_it_is_of_another_process(rig: Rig):
+    """The engine is at an older state."""
+    rig.answer(counted=False)
+
+    again = rig.do("change_answered", rig.last(RegisterBroker), NotChanged(Why.OTHER_EPOCH, 3, THEM))
+
+    assert again == [RegisterBroker(ME, US, 3)]
+
+
+# -- the others
+
+
+def other(beats: int, *, present: bool = True) -> Counted:
+    return Counted(2, 3, beats, present, EPOCH)
+
+
+def test_who_shows_the_same_count_for_the_session_is_taken_over_at_that_count(rig: Rig):
+    rig.answer(other(40))
+    taken = []
+    for _ in range(9):
+        rig.wait(300)
+        taken += rig.answer(other(41))
+
+    first = [one for one in taken if isinstance(one, TakeOver)]
+    assert first == [TakeOver(2, 3, 41)]  # one at a time
+
+    rig.do("unanswered", first[0])
+    rig.wait(300)
+    assert TakeOver(2, 3, 41) in rig.answer(other(41))
+
+
+def test_a_broker_that_is_suspended_takes_nobody_over(rig: Rig):
+    rig.answer(other(40))
+    for _ in range(4):
+        rig.wait(300)
+        rig.answer(other(41))
+    rig.wait(300)
+    rig.now += 1_300
+
+    assert TakeOver(2, 3, 41) not in rig.answer(other(41))
+
+
+# -- the metadata
+
+
+def test_a_delta_is_read_when_somebody_says_that_there_is_one(rig: Rig):
+    rig.answer()
+    assert rig.do("notified", EPOCH) == []
+    assert rig.do("notified", 8) == [ReadDelta(EPOCH)]
+    assert rig.do("notified", 9) == []
+    assert rig.do("delta_read", rig.last(ReadDelta), Delta(above=7, version=8)) == [ReadDelta(8)]
+    assert rig.do("delta_read", rig.last(ReadDelta), Delta(above=8, version=9)) == []
+    assert rig.life.image.version == 9
+
+
+def test_a_reading_that_was_not_answered_is_repeated(rig: Rig):
+    rig.answer()
+    rig.do("notified", 8)
+    assert rig.do("unanswered", rig.last(ReadDelta)) == []
+    assert rig.wait(5) == [ReadDelta(EPOCH)]
+
+
+def test_an_engine_that_has_gone_back_is_believed_and_nobody_served_until_all_is_read(rig: Rig):
+    rig.answer()
+    rig.do("disconnected")
+    rig.wait(5)
+
+    actions = rig.do("connected", "another history")
+
+    assert actions == [Suspend(), BrokerHeartbeat(ME, EPOCH, 0), ReadDelta(0)]
+    assert rig.answer(version=7) == []
+    assert not rig.serves()
+    assert rig.do("delta_read", rig.last(ReadDelta), whole(7, ROW)) == [Resume(True)]
+    assert rig.serves()
+
+
+def test_a_version_below_that_of_the_image_says_the_same(rig: Rig):
+    assert rig.answer(version=6) == [Suspend(), ReadDelta(0)]
+
+
+def test_a_delta_that_does_not_follow_has_all_be_read_anew(rig: Rig):
+    rig.answer()
+    rig.do("notified", 9)
+
+    torn = Delta(above=7, version=8, partitions=[PartitionRow(1, UUID(int=1), 0, (1,), 1, 0, None, 8)])
+    assert rig.do("delta_read", rig.last(ReadDelta), torn) == [Suspend(), ReadDelta(0)]
+
+    topic = TopicRow(UUID(int=1), "orders", 1, {}, 0, False, 8)
+    rows = Delta(above=0, version=8, brokers=[ROW], topics=[topic], partitions=torn.partitions)
+    assert rig.do("delta_read", rig.last(ReadDelta), rows) == [Resume(True)]
+
+
+def test_what_every_broker_has_seen_is_the_least_of_them(rig: Rig):
+    rig.answer(Counted(2, 3, 1, True, 4))
+
+    assert rig.life.seen_by_all == 4
+
+
+# -- leaving
+
+
+def test_who_is_asked_to_stop_drains_gives_everything_away_and_says_so_for_a_while(rig: Rig):
+    rig.answer()
+    assert rig.do("terminate") == [Drain(), StartLeaving(ME, EPOCH)]
+    assert rig.serves()
+
+    assert rig.do("drained") == [LeaveCluster(ME, EPOCH)]
+    assert not rig.serves()
+    assert rig.do("change_answered", rig.last(LeaveCluster), Changed(9))[0] == Fence()
+    assert rig.wait(499) == []
+    assert rig.wait(1) == [Exit("")]
+
+
+def test_who_leaves_without_an_answer_asks_again_and_a_refusal_is_one(rig: Rig):
+    rig.answer()
+    rig.do("terminate")
+    rig.do("drained")
+    rig.do("unanswered", rig.last(LeaveCluster))
+    assert rig.wait(5) == [LeaveCluster(ME, EPOCH)]
+
+    rig.do("change_answered", rig.last(LeaveCluster), NotChanged(Why.FENCED, EPOCH))
+
+    assert rig.wait(500)[-1] == Exit("")
+
+
+def test_who_hears_by_its_heartbeat_that_it_has_left_has_left(rig: Rig):
+    rig.do("terminate")
+    rig.do("drained")
+
+    assert rig.answer(counted=False)[0] == Fence()
+    assert rig.wait(500)[-1] == Exit("")
+
+
+def test_who_is_fenced_while_it_drains_ends_with_a_sentence(rig: Rig):
+    rig.do("terminate")
+
+    assert rig.answer(counted=False) == [Fence(), Exit("fenced before it had given away what it led")]
+
+
+def test_who_cannot_leave_in_time_ends_with_a_sentence(rig: Rig):
+    rig.answer()
+    rig.do("disconnected")
+    rig.do("terminate")
+    rig.do("drained")
+    rig.do("unanswered", rig.last(LeaveCluster))
+
+    assert rig.wait(31_000)[-1] == Exit(
+        "what it led could not be given away in time; the others take it over"
+    )
+
+
+def test_who_has_not_begun_to_serve_ends_at_once():
+    rig = Rig()
+    rig.do("tick")
+
+    assert rig.do("terminate") == [Exit("")]
+    assert rig.do("connected", "h") == []

@@ -1,0 +1,414 @@
+"""Virtual time, the engine, and processes of brokers that run the production code of their lives.
+
+A process may be stopped and go on, as under SIGSTOP: what comes meanwhile waits, and is served afterwards in
+an order that is drawn, clients' requests among it. Each has a clock of its own that runs at its own rate.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterable
+from heapq import heappop, heappush
+from typing import Any
+from uuid import UUID
+
+from coterie.base.topic_names import OFFSETS_TOPIC
+from coterie.broker.cluster.actions import Action, Connect, Drain, Exit, Fence, Resume, Serve, Suspend
+from coterie.broker.cluster.changes import (
+    Change,
+    Changed,
+    CreateTopics,
+    GiveLeadership,
+    NewTopic,
+    NotChanged,
+    TakeOver,
+)
+from coterie.broker.cluster.giving_back import GivingBack
+from coterie.broker.cluster.image import Delta, PartitionRow
+from coterie.broker.cluster.lifecycle import BrokerLifecycle, Phase
+from coterie.broker.cluster.pretended import Fate, PretendedEngine, PretendedSession
+from coterie.broker.cluster.statements import (
+    Answer,
+    BrokerHeartbeat,
+    HeartbeatAnswer,
+    ReadDelta,
+    Statement,
+)
+from coterie.broker.cluster.terms import LifecycleTerms
+
+CLIENTS_EVERY_MS = 23
+GIVE_BACK_EVERY_MS = 500
+WAIT_MS = 2_500
+
+
+class Violation(AssertionError):
+    """What must hold does not."""
+
+
+class World:
+    """The time, the engine, and what is to happen."""
+
+    def __init__(self, seed: int, *, presence: bool, notifies: bool) -> None:
+        self.random = random.Random(seed)
+        self.now = 0
+        self.terms = LifecycleTerms(presence=presence)
+        self.notifies = notifies
+        self.engine = PretendedEngine(fenced=self._fenced, registered=self._registered)
+        self.gate: dict[int, int] = {}  # the epoch in which a broker's appends are taken
+        self.processes: dict[int, Process] = {}  # the latest of each id
+        self.started: list[Process] = []
+        self.log: list[str] = []
+        self.bad_until: dict[int, int] = {}  # until when statements of a broker get lost
+        self.cut_off_until: dict[int, int] = {}  # until when it cannot connect
+        self.slow_connects_until = 0
+        self.takeovers_get_lost = False
+        self.lossless = False  # each statement takes its time, and no more
+        self.stale_acts = 0
+        self.on_takeover: Callable[[int], None] = lambda _: None
+        self.on_departure: Callable[[int], None] = lambda _: None
+        self.leaving: int | None = None
+        self._agenda: list[tuple[int, int, Callable[[], None]]] = []
+        self._sequence = 0
+
+    # -- time
+
+    def later(self, delay_ms: int, do: Callable[[], None]) -> None:
+        """Have something done so much later."""
+        self._sequence += 1
+        heappush(self._agenda, (self.now + max(delay_ms, 0), self._sequence, do))
+
+    def run_until(self, at_ms: int) -> None:
+        """Let everything happen until then."""
+        while self._agenda and self._agenda[0][0] <= at_ms:
+            self.now, _, do = heappop(self._agenda)
+            do()
+        self.now = at_ms
+
+    def note(self, text: str) -> None:
+        """Write a line of what happened."""
+        self.log.append(f"{self.now:>7} {text}")
+
+    # -- the engine's side
+
+    def _fenced(self, broker_id: int) -> None:
+        self.gate.pop(broker_id, None)
+
+    def _registered(self, broker_id: int, broker_epoch: int) -> None:
+        self.gate[broker_id] = broker_epoch
+
+    def fate(self, broker_id: int, statement: Statement) -> Fate:
+        """Draw what becomes of a statement: changes may get lost at any time, others in a bad spell."""
+        if self.lossless:
+            return Fate(3, 5)
+        done_ms = self.random.choice((1, 1, 1, 2, 3, 8))
+        answered_ms = done_ms + self.random.choice((1, 1, 2, 4))
+        if self.now < self.cut_off_until.get(broker_id, 0):
+            return Fate(None, None, 5_000)
+        bad = self.random.random() < 0.4 and self.now < self.bad_until.get(broker_id, 0)
+        if isinstance(statement, TakeOver):
+            if self._goes_on_just_now(statement.broker_id):
+                return Fate(self.random.randint(5, 200), 210)
+            bad = self.takeovers_get_lost and self.random.random() < 0.6
+        elif not isinstance(statement, BrokerHeartbeat | ReadDelta):
+            bad |= self.random.random() < 0.12
+        if not bad:
+            return Fate(done_ms, answered_ms)
+        lost = [
+            Fate(None, None, 30),  # never done, and the session ends
+            Fate(done_ms, None, answered_ms),  # done, and the answer is lost
+            Fate(self.random.choice((100, 600, 4_000)), None, 40),  # done later than the session lives
+        ]
+        if isinstance(statement, BrokerHeartbeat | ReadDelta):
+            lost.append(Fate(None, None, 5_000))  # swallowed
+            lost += [Fate(done_ms, self.random.choice((200, 500, 740)))] * 2  # slow
+        return self.random.choice(lost)
+
+    def _goes_on_just_now(self, broker_id: int) -> bool:
+        """Have a broker that is stopped go on in the moment in which another takes it over, sometimes."""
+        process = self.processes[broker_id]
+        if not process.alive or not process.stopped or self.random.random() < 0.7:
+            return False
+        self.note(f"-- {broker_id} goes on just now")
+        process.go_on()
+        return True
+
+    # -- processes
+
+    def start(self, broker_id: int, *, rate: float | None = None) -> Process:
+        """Start a broker's process; one that there is of the id stays beside it."""
+        if rate is None:
+            rate = self.random.uniform(0.95, 1.05)
+        process = Process(self, broker_id, rate)
+        self.processes[broker_id] = process
+        self.started.append(process)
+        self.note(f"{broker_id} starts, its clock at {rate:.3f}")
+        process.begin()
+        return process
+
+    def running(self) -> Iterable[Process]:
+        """Return the processes that are there, stopped or not."""
+        return [process for process in self.started if process.alive]
+
+    def make_topics(self) -> None:
+        """Make a few topics, before any broker is there; the replicas are drawn."""
+        brokers = sorted(self.processes) or [1]
+        topics = []
+        for name, count in (("orders", 8), (OFFSETS_TOPIC, 6)):
+            replicas = []
+            for _ in range(count):
+                number = self.random.randint(1, len(brokers))
+                replicas.append(tuple(self.random.sample(brokers, number)))
+            topics.append(NewTopic(UUID(int=self.random.getrandbits(128)), name, tuple(replicas)))
+        made = self.engine.execute(CreateTopics(tuple(topics)))
+        assert isinstance(made, Changed)
+
+
+class Process:
+    """One broker's process: its life, its sessions, and what waits while it is stopped."""
+
+    def __init__(self, world: World, broker_id: int, rate: float) -> None:
+        self.world = world
+        self.broker_id = broker_id
+        self.rate = rate
+        self.offset = world.random.randrange(1_000_000)
+        self.born = world.now
+        self.alive = True
+        self.stopped = False
+        self.started_leaving = False
+        self.exit_sentence: str | None = None
+        self.lifecycle = BrokerLifecycle(
+            broker_id, world.terms, incarnation=UUID(int=world.random.getrandbits(128))
+        )
+        self.giving = GivingBack(broker_id, 0)
+        self.session: PretendedSession | None = None
+        self.metadata: PretendedSession | None = None
+        self.history = ""  # of the engine that it is connected to
+        self._attempt = 0
+        self._inbox: list[Callable[[], None]] = []
+        self._timer = 0
+
+    def clock(self) -> int:
+        """Return the time that the process sees."""
+        return self.offset + math.floor((self.world.now - self.born) * self.rate)
+
+    def begin(self) -> None:
+        """Begin the broker's life; clients ask it all the time."""
+        self.happen(lambda: self.lifecycle.tick(self.clock()))
+        self._clients()
+        self._give_back()
+
+    # -- being stopped, going on, ending
+
+    def serve(self, do: Callable[[], None]) -> None:
+        """Have the process do something, once it runs."""
+        if self.alive:
+            if self.stopped:
+                self._inbox.append(do)
+            else:
+                do()
+
+    def happen(self, event: Callable[[], list[Action]]) -> None:
+        """Have an event come to the broker's life, and carry out what it leads to."""
+
+        def do() -> None:
+            if self.alive:
+                for action in event():
+                    self.carry_out(action)
+                self._arm()
+
+        self.serve(do)
+
+    def stop(self) -> None:
+        """Stop, as by SIGSTOP."""
+        self.stopped = True
+
+    def go_on(self) -> None:
+        """Go on, and serve what waits in an order that is drawn."""
+        self.stopped = False
+        inbox, self._inbox = self._inbox, []
+        self.world.random.shuffle(inbox)
+        for do in inbox:
+            self.serve(do)
+
+    def kill(self) -> None:
+        """End at once; the engine notices within 25 ms."""
+        self.alive = False
+        for session in (self.session, self.metadata):
+            if session is not None:
+                session.close(noticed_ms=self.world.random.randint(5, 25))
+
+    def _arm(self) -> None:
+        self._timer += 1
+        timer, next_ms = self._timer, self.lifecycle.next_ms
+        if next_ms is None:
+            return
+        at = self.born + math.ceil((next_ms - self.offset) / self.rate)
+
+        def due() -> None:
+            if timer == self._timer:
+                self.happen(lambda: self.lifecycle.tick(self.clock()))
+
+        self.world.later(max(at - self.world.now, 1), due)
+
+    # -- clients
+
+    def _clients(self) -> None:
+        if self.alive:
+            self.serve(self.answer_clients)
+            self.world.later(CLIENTS_EVERY_MS, self._clients)
+
+    def acts_in(self, row: PartitionRow) -> bool:
+        """Return whether it would answer a client as the leader of a partition, by what it has."""
+        return self.lifecycle.serves(self.clock()) and self.giving.leads(row)
+
+    def answer_clients(self) -> None:
+        """Answer as the leader of whatever the image says: nobody else may lead it."""
+        if not self.lifecycle.serves(self.clock()):
+            return
+        truth = self.world.engine.image
+        if (self.lifecycle.image.version, self.history) == (truth.version, self.world.engine.history):
+            return  # it is the same
+        for row in self.lifecycle.image.all_partitions():
+            now = truth.partition(row.topic_id, row.number)
+            if now is None or not self.giving.leads(row):
+                continue
+            if (now.leader, now.leader_epoch) != (self.broker_id, row.leader_epoch):
+                self._act_as_what_it_is_not(row, now)
+
+    def _act_as_what_it_is_not(self, row: PartitionRow, now: PartitionRow) -> None:
+        self.world.stale_acts += 1
+        gate = self.world.gate.get(self.broker_id)
+        if gate == self.lifecycle.broker_epoch and self.history == self.world.engine.history:
+            raise Violation(f"{self.broker_id} could append to {row}, and it is {now}")
+        if sum(one.broker_id == self.broker_id for one in self.world.started if one.alive) > 1:
+            return  # another process was started with its id: one of them hears by its next heartbeat
+        if self.history != self.world.engine.history:
+            return  # what it sent is lost with its sessions, and it is about to read all anew
+        if all(0.94 < one.rate < 1.06 for one in self.world.processes.values()):
+            raise Violation(f"{self.broker_id} acts as the leader of {row}, and it is {now}")
+
+    def _give_back(self) -> None:
+        if self.alive:
+            self.serve(self._look_whom_to_give)
+            self.world.later(GIVE_BACK_EVERY_MS, self._give_back)
+
+    def _look_whom_to_give(self) -> None:
+        if self.lifecycle.phase is Phase.LIVE:
+            for offer in self.giving.due(self.lifecycle.image, self.clock()):
+                self.world.later(20, lambda offer=offer: self.serve(lambda: self._offer(offer)))
+
+    def _offer(self, offer: GiveLeadership) -> None:
+        giving = self.giving
+
+        def answered(answer: Answer | None) -> None:
+            assert answer is None or isinstance(answer, Changed | NotChanged)
+            self.serve(lambda: giving.answered(offer, answer))
+
+        self._send_metadata(offer, answered)
+
+    # -- carrying out
+
+    def carry_out(self, action: Action) -> None:
+        """Do what the broker's life wants done."""
+        match action:
+            case Connect():
+                self._connect()
+            case Serve(broker_epoch):
+                self.giving = GivingBack(self.broker_id, broker_epoch)
+                self.world.note(f"{self.broker_id} serves in epoch {broker_epoch}")
+            case Suspend() | Resume() | Fence():
+                if action == Resume(True):
+                    self.giving.forget_answers()
+                self.world.note(f"{self.broker_id} {type(action).__name__}")
+            case Drain():
+                wait_ms = self.world.random.randint(5, 60)
+                self.world.later(wait_ms, lambda: self.happen(lambda: self.lifecycle.drained(self.clock())))
+            case Exit(sentence):
+                self.exit_sentence = sentence
+                self.world.note(f"{self.broker_id} exits: {sentence!r}")
+                self.kill()
+            case BrokerHeartbeat():
+                self._send_heartbeat(action)
+            case _:
+                self._send(action)
+
+    def _connect(self) -> None:
+        if self.session is not None:
+            self.session.close(noticed_ms=self.world.random.choice((0, 0, 3_000)))
+        self._attempt += 1
+        attempt = self._attempt
+        slow = self.world.now < self.world.slow_connects_until
+        after_ms = self.world.random.randint(1, 800 if slow else 10)
+        self.world.later(after_ms, lambda: self._connected(attempt))
+
+    def _connected(self, attempt: int) -> None:
+        if not self.alive or attempt != self._attempt:
+            return
+
+        def ended() -> None:
+            if attempt == self._attempt:
+                self.happen(lambda: self.lifecycle.disconnected(self.clock()))
+
+        def notified(version: int) -> None:
+            self.happen(lambda: self.lifecycle.notified(version, self.clock()))
+
+        engine = self.world.engine
+        session = self._session_at(
+            ended=ended,
+            notified=notified if self.world.notifies else None,
+            presence=self.world.terms.presence,
+        )
+        if session is None:
+            ended()
+            return
+        self.session, self.history = session, engine.history
+        self.happen(lambda: self.lifecycle.connected(engine.history, self.clock()))
+
+    def _session_at(self, **terms: Any) -> PretendedSession | None:
+        """Return a session at the engine, if it can be reached."""
+        world = self.world
+        if world.now < world.cut_off_until.get(self.broker_id, 0):
+            return None
+        return world.engine.connect(
+            self.broker_id,
+            later=world.later,
+            choose=lambda statement: world.fate(self.broker_id, statement),
+            **terms,
+        )
+
+    def _send_heartbeat(self, heartbeat: BrokerHeartbeat) -> None:
+        def answered(answer: Answer | None) -> None:
+            if isinstance(answer, HeartbeatAnswer):
+                self.happen(lambda: self.lifecycle.heartbeat_answered(heartbeat, answer, self.clock()))
+
+        assert self.session is not None
+        self.session.send(heartbeat, answered)
+
+    def _send(self, statement: Change | ReadDelta) -> None:
+        def answered(answer: Answer | None) -> None:
+            if isinstance(answer, Delta) and isinstance(statement, ReadDelta):
+                self.happen(lambda: self.lifecycle.delta_read(statement, answer, self.clock()))
+            elif isinstance(answer, Changed | NotChanged) and not isinstance(statement, ReadDelta):
+                self.happen(lambda: self.lifecycle.change_answered(statement, answer, self.clock()))
+            else:
+                self.happen(lambda: self.lifecycle.unanswered(statement, self.clock()))
+
+        self._send_metadata(statement, answered)
+
+    def _send_metadata(self, statement: Statement, answered: Callable[[Answer | None], None]) -> None:
+        if self.metadata is None or not self.metadata.open:
+            self.metadata = self._session_at()
+        session = self.metadata
+        if session is None:
+            self.world.later(5, lambda: answered(None))
+            return
+        waits = [True]
+
+        def once(answer: Answer | None) -> None:
+            waits.clear()
+            answered(answer)
+
+        session.send(statement, once)
+        # Nothing is waited for for ever: whoever is stopped finds its time over when it goes on.
+        self.world.later(WAIT_MS, lambda: self.serve(lambda: session.end() if waits else None))
