@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from uuid import UUID
 
+from remote_rig import RemoteStore
+
 from coterie.base.ids import TopicPartition
 from coterie.storage.config import (
     LogConfig,
@@ -16,6 +18,7 @@ from coterie.storage.log.partition import (
     PartitionLog,
 )
 from coterie.storage.memory import MemoryDisk, MemoryStore
+from coterie.storage.remote.pretended import Tables
 from coterie.wire.records.batches import Record, build_batch, build_marker, records_of, scan
 
 NOW = 1_700_000_000_000
@@ -121,9 +124,14 @@ class Rig:
         self.path = path
         self.memory = MemoryDisk(seed=1)
         self.config = LogConfig.of({})
+        self.tables: Tables | None = None
         self.store = self._open(NOW)
 
     def _open(self, now_ms: int) -> Store:
+        if self.kind == "remote":
+            store = RemoteStore(self.tables, self.config)
+            self.tables = store.engine.tables
+            return store  # type: ignore[return-value]  # of which the contract asks no more
         if self.kind == "memory":
             return MemoryStore.open(now_ms=now_ms, disk=self.memory, configs=lambda *_: self.config)
         return FileStore.open(

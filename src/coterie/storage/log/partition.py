@@ -6,7 +6,7 @@ at a time; what may run elsewhere says so. Here is what is written and read; wha
 """
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from uuid import UUID
 
@@ -15,27 +15,23 @@ from coterie.base.ids import TopicPartition
 from coterie.storage.checkpoints import PARTITION_METADATA, Checkpoints, write_partition_metadata
 from coterie.storage.config import LogConfig
 from coterie.storage.disk import Disk
-from coterie.storage.epochs import begun, end_of, from_start
+from coterie.storage.epochs import begun, from_start
 from coterie.storage.log.aborted import AbortedSpan
 from coterie.storage.log.compacting import Compacting
 from coterie.storage.log.contract import (
     Appended,
     AppendRefused,
     Landed,
-    OffsetAt,
     OffsetOutOfRange,
     StorageFailed,
 )
 from coterie.storage.log.flushing import Flushing, Snapshots
-from coterie.storage.log.placing import Placed, check_producers, learn, made_ready, placed
-from coterie.storage.log.producers import ActiveProducer, Completed, ProducerState, Verification
+from coterie.storage.log.placing import Placed, PlacingLog, learn
+from coterie.storage.log.producers import Completed, ProducerState
 from coterie.storage.log.recovery import Loaded, load
 from coterie.storage.log.retention import LateRemoval, Retention, run_removal
-from coterie.storage.log.searching import first_from, youngest_of
 from coterie.storage.log.segment import Segment
 from coterie.storage.log.state import LogState
-from coterie.storage.log.validate import Prepared, coordinator_batches
-from coterie.wire.records.batches import BatchHeader, read_header
 from coterie.wire.records.visible import AbortedTransaction
 
 log = logging.getLogger("coterie.storage")
@@ -44,8 +40,10 @@ EXPIRY_INTERVAL_MS = 600_000
 IDLE_INTERVAL_MS = 60_000
 
 
-class PartitionLog:
+class PartitionLog(PlacingLog):
     """The log of one partition. `flushing`, `retention`, `removal` and `compacting` are its parts."""
+
+    _state: LogState
 
     def __init__(
         self,
@@ -53,7 +51,7 @@ class PartitionLog:
         loaded: Loaded,
     ) -> None:
         self.name = state.name
-        self.directory = state.directory
+        self.directory = self.where = state.directory
         self.closed = False
         # What the disk refused last while time was served; empty when it is well.
         self.trouble = ""
@@ -138,23 +136,13 @@ class PartitionLog:
     # -- what it is
 
     @property
-    def config(self) -> LogConfig:
-        """The settings of its topic."""
-        return self._state.config
-
-    @property
-    def start_offset(self) -> int:
-        """The first offset that may be read."""
-        return self._state.start_offset
-
-    @property
     def end_offset(self) -> int:
         """The offset that the next record will get."""
         return self._state.end_offset
 
     @property
     def high_watermark(self) -> int:
-        """The end of what readers may see: all of it, with one replica."""
+        """The end of what readers may see: all of it."""
         return self._state.end_offset
 
     @property
@@ -168,28 +156,9 @@ class PartitionLog:
         return self._state.recovery_point
 
     @property
-    def latest_epoch(self) -> int:
-        """The newest leader epoch: what clients are told, and what batches are stamped with."""
-        return self._state.epochs[-1][0]
-
-    @property
-    def earliest_epoch(self) -> int:
-        """The leader epoch of the first record, -1 if that is not known."""
-        epoch, start = self._state.epochs[0]
-        return epoch if start <= self._state.start_offset else -1
-
-    @property
     def size_bytes(self) -> int:
         """The bytes of all batches on the disk."""
         return self._segments.size_bytes
-
-    def open_transaction(self, producer_id: int) -> int:
-        """Return the first offset of a producer's open transaction, -1 without one."""
-        return self.producers.open_since(producer_id)
-
-    def active_producers(self) -> list[ActiveProducer]:
-        """Return the producers that the log remembers."""
-        return [*self.producers.active()]
 
     def configure(self, config: LogConfig) -> None:
         """Take other settings from now on."""
@@ -198,66 +167,6 @@ class PartitionLog:
             segment.interval = config.index_interval_bytes
 
     # -- appending
-
-    def verification(self, header: BatchHeader, *, joins: bool, now_ms: int) -> Verification | None:
-        """Return the Verification that `append` needs with this batch once the coordinator has agreed.
-
-        None: nobody needs to be asked. `joins`: partitions join a transaction by being written to (KIP-890).
-        """
-        return self.producers.verification(header, joins=joins, now_ms=now_ms)
-
-    def append(
-        self,
-        records: bytes | bytearray | Prepared,
-        *,
-        now_ms: int,
-        wall_ms: int | None = None,
-        leader_epoch: int = 0,
-        origin: str = "client",
-        verified: Verification | None = None,
-        transaction_version: int = 0,
-        promptly: bool = False,
-    ) -> Appended:
-        """Write whole batches at the end, or raise `AppendRefused` and leave the log as it was.
-
-        A `client` may send one batch at a time and is checked; the `coordinator` several, markers too.
-        Timestamps go by `wall_ms`, without it by `now_ms`. `verified` is what `verification` gave; the
-        `transaction_version` says how strictly the epoch of a marker is looked at. Who wants it `promptly` is
-        told with `TakesLong` to have a producer's batch prepared aside.
-        """
-        if self.closed:
-            raise AppendRefused(Code.KAFKA_STORAGE_ERROR, f"{self.directory} is closed")
-        state = self._state
-        config = state.config
-        wall_ms = now_ms if wall_ms is None else wall_ms
-        headers: Sequence[BatchHeader]
-        if isinstance(records, Prepared) or origin == "client":
-            header, records = made_ready(records, config, wall_ms, promptly=promptly)
-            if header.producer_id >= 0:
-                known = self.producers.duplicate_of(header)
-                if known is not None:
-                    landed = known.last_offset < self.high_watermark
-                    return Appended(*known[2:], state.start_offset, duplicate=True, landed=landed)
-                self.producers.check(header, sequenced=True, verified=verified)
-            headers = (header,)
-        else:
-            headers = coordinator_batches(records, config)
-            check_producers(
-                self.producers,
-                records,
-                headers,
-                verified=verified,
-                transaction_version=transaction_version,
-            )
-        if leader_epoch > state.epochs[-1][0]:
-            try:
-                self.lead(leader_epoch)
-            except OSError as error:
-                raise AppendRefused(Code.KAFKA_STORAGE_ERROR, state.sentence(error)) from error
-        append_time_ms = wall_ms if config.message_timestamp_type == "LogAppendTime" else -1
-        # The epoch is the newest: a directory of a cluster's may have seen later ones than ours.
-        place = placed(records, headers, self.end_offset, state.epochs[-1][0], append_time_ms)
-        return self._put(place, now_ms, wall_ms)
 
     def _put(self, place: Placed, now_ms: int, wall_ms: int) -> Appended:
         """Write what is placed: in files it lasts, as far as it ever does, when it is written."""
@@ -348,8 +257,13 @@ class PartitionLog:
             if ended.last_offset >= self._state.recovery_point:
                 last.note_ended(ended.first_offset)
 
+    def _begin_epoch(self, epoch: int) -> None:
+        try:
+            self.lead(epoch)
+        except OSError as error:
+            raise AppendRefused(Code.KAFKA_STORAGE_ERROR, self._state.sentence(error)) from error
+
     def lead(self, epoch: int) -> None:
-        """Have what comes be written in this epoch, unless a later one is known. Raises OSError."""
         state = self._state
         if epoch <= self.latest_epoch:
             return
@@ -405,38 +319,14 @@ class PartitionLog:
         """Return the aborted transactions that touch the offsets from `first` up to `end`."""
         return tuple(AbortedTransaction(*span[:2]) for span in self._segments.aborted_within(first, end))
 
-    def offset_for_timestamp(self, timestamp_ms: int) -> OffsetAt | None:
-        """Return the first record that is as young as `timestamp_ms` or younger."""
-        at = self.start_offset
-        while (batch := self.batch_from(timestamp_ms, at)) is not None:
-            found = first_from(batch, timestamp_ms, at)
-            if found is not None:
-                return found
-            at = read_header(batch).last_offset + 1
-        return None
-
     def batch_from(self, timestamp_ms: int, offset: int) -> bytes | None:
-        """Return the first batch from an offset on that says to hold a record as young as this.
-
-        Whether it does `first_from` finds out, which may take its time, and needs nothing but the batch.
-        """
         with self._state.reporting_disk_errors():
             return self._segments.batch_from(timestamp_ms, max(offset, self._state.start_offset))
 
-    def offset_of_max_timestamp(self) -> OffsetAt | None:
-        """Return the record with the highest timestamp; the first of several."""
-        batch = self.youngest_batch()
-        return None if batch is None else youngest_of(batch, self.start_offset)
-
     def youngest_batch(self) -> bytes | None:
-        """Return the batch that says to hold the highest timestamp, the first of several."""
         with self._state.reporting_disk_errors():
             highest = max(segment.highest_timestamp for segment in self._segments)
         return None if highest < 0 else self.batch_from(highest, self.start_offset)
-
-    def end_of_epoch(self, epoch: int) -> tuple[int, int]:
-        """Return the largest epoch known up to `epoch` and the offset where it ends, or (-1, -1)."""
-        return end_of(self._state.epochs, epoch, end_offset=self.end_offset)
 
     # -- forgetting and flushing
 

@@ -1,0 +1,292 @@
+"""The log of a partition whose rows lie in a database, and which is written through a lane.
+
+What is appended is placed at once and lands later, or never: docs/decisions/0022-placed-and-landed.md. All
+that has landed since the log was opened, and what it was opened with, is held in memory.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import NamedTuple
+
+from coterie.base.ids import TopicPartition
+from coterie.storage.config import LogConfig
+from coterie.storage.epochs import Epochs, begun
+from coterie.storage.log.aborted import AbortedIndex, AbortedSpan
+from coterie.storage.log.contract import Appended, AppendRefused, Landed, OffsetOutOfRange
+from coterie.storage.log.placing import Placed, PlacingLog, learn
+from coterie.storage.log.producers import ProducerState
+from coterie.storage.remote.chunk import Chunk, PendingAppend
+from coterie.storage.remote.lane import Lane
+from coterie.wire.records.batches import HEADER_SIZE, BatchHeader, scan
+from coterie.wire.records.visible import AbortedTransaction
+
+
+class Batch(NamedTuple):
+    """A batch that has landed."""
+
+    header: BatchHeader
+    data: bytes
+
+
+class RemoteState:
+    """How far a log goes by what has landed, and its settings."""
+
+    def __init__(self, config: LogConfig, *, epochs: Epochs, start_offset: int, end_offset: int) -> None:
+        self.config = config
+        self.epochs = epochs
+        self.start_offset = start_offset
+        self.end_offset = end_offset
+        self.producers = ProducerState()
+
+
+class Flight:
+    """An append that is placed and not decided."""
+
+    __slots__ = ("data", "place", "refused")
+
+    def __init__(self, place: Placed, data: bytes) -> None:
+        self.place, self.data = place, data
+        self.refused: AppendRefused | None = None
+
+
+class RemoteLog(PlacingLog):
+    """The log of one partition. It is led by one broker at a time, which alone appends."""
+
+    _state: RemoteState
+
+    def __init__(
+        self,
+        name: TopicPartition,
+        partition_id: int,
+        config: LogConfig,
+        lane: Lane,
+        *,
+        chunks: Iterable[Chunk] = (),
+        epochs: Epochs,
+        start_offset: int = 0,
+        end_offset: int = 0,
+    ) -> None:
+        """`chunks` are the rows from `start_offset` on; the log goes on at `end_offset`, or behind them."""
+        self.name = name
+        self.where = str(name)
+        self.partition_id = partition_id
+        self.closed = False
+        self._lane = lane
+        self._state = RemoteState(config, epochs=epochs, start_offset=start_offset, end_offset=end_offset)
+        self._aborted = AbortedIndex()
+        self._batches: list[Batch] = []
+        self._lasts: list[int] = []  # the last offset of each batch
+        self._bytes = 0
+        for chunk in chunks:
+            self._take_in(chunk)
+        self.producers = ProducerState()
+        self.producers.take_over(self._state.producers)
+        self._flights: deque[Flight] = deque()
+        self._waiting: list[tuple[int, Landed]] = []
+
+    # -- what it is
+
+    @property
+    def end_offset(self) -> int:
+        """The offset that the next record will get."""
+        return self._flights[-1].place.next_offset if self._flights else self._state.end_offset
+
+    @property
+    def high_watermark(self) -> int:
+        """The end of what readers may see: of what has landed."""
+        return self._state.end_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The end of what a read_committed reader may see: the start of the oldest open transaction."""
+        state = self._state
+        unstable = state.producers.first_unstable_offset
+        return state.end_offset if unstable is None else max(unstable, state.start_offset)
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of all batches that have landed."""
+        return self._bytes
+
+    def configure(self, config: LogConfig) -> None:
+        """Take other settings from now on."""
+        self._state.config = config
+
+    # -- appending
+
+    def _put(self, place: Placed, now_ms: int, wall_ms: int) -> Appended:
+        data = b"".join(place.parts)
+        aborted = [AbortedSpan(*ended[:4]) for ended in learn(self.producers, place) if ended.aborted]
+        flight = Flight(place, data)
+        self._flights.append(flight)
+        self._lane.put(
+            PendingAppend(
+                self.partition_id,
+                place.base_offset,
+                place.next_offset - 1,
+                self.latest_epoch,
+                max(timestamp for _, _, timestamp in place.spans),
+                len(place.spans),
+                len(data),
+                (data,),
+                _heads(place, data),
+                partial(self._decided, flight),
+                aborted,
+            )
+        )
+        if flight.refused is not None:  # the lane takes nothing any more
+            raise flight.refused
+        start = self._state.start_offset
+        return Appended(place.base_offset, place.next_offset - 1, place.append_time_ms, start, landed=False)
+
+    def when_landed(self, last_offset: int, done: Landed) -> None:
+        """Have `done` called once what was appended up to an offset lasts, or never will."""
+        if last_offset < self._state.end_offset:
+            done(None)
+        else:
+            self._waiting.append((last_offset, done))
+
+    def _decided(self, flight: Flight, refused: AppendRefused | None) -> None:
+        if refused is None:
+            self._land(flight)
+        else:
+            self._take_back(flight, refused)
+
+    def _land(self, flight: Flight) -> None:
+        first = self._flights.popleft()
+        assert first is flight, f"{self.name}: appends land in order"
+        self._keep(flight.data)
+        self._note_ended(flight.place)
+        end = self._state.end_offset = flight.place.next_offset
+        landed = [done for offset, done in self._waiting if offset < end]
+        if landed:
+            self._waiting = [one for one in self._waiting if one[0] >= end]
+            for done in landed:
+                done(None)
+
+    def _take_back(self, flight: Flight, refused: AppendRefused) -> None:
+        """Undo an append, the newest; once all in flight are undone, tell who waits for them, the last
+        first.
+        """
+        newest = self._flights.pop()
+        assert newest is flight, f"{self.name}: appends are undone newest first"
+        flight.refused = refused
+        if self._flights:
+            return
+        self.producers.take_over(self._state.producers)
+        waiting, self._waiting = self._waiting, []
+        for _, done in reversed(waiting):
+            done(refused)
+
+    def lead(self, epoch: int) -> None:
+        """Have what comes be written in this epoch, unless a later one is known."""
+        if epoch > self.latest_epoch:
+            self._state.epochs = begun(self._state.epochs, epoch, self.end_offset)
+
+    # -- what has landed
+
+    def _take_in(self, chunk: Chunk) -> None:
+        """Take a row that was there when the log was opened."""
+        data = bytes(chunk.data)
+        headers = [header for _, header in scan(data)]
+        spans = [(header, header.base_offset, header.max_timestamp) for header in headers]
+        end = chunk.last_offset + 1
+        if chunk.leader_epoch > self.latest_epoch:
+            self._state.epochs = begun(self._state.epochs, chunk.leader_epoch, chunk.base_offset)
+        self._keep(data)
+        self._note_ended(Placed(data, (data,), spans, chunk.base_offset, end, -1))
+        self._state.end_offset = max(self._state.end_offset, end)
+
+    def _note_ended(self, place: Placed) -> None:
+        for ended in learn(self._state.producers, place) if place.has_producers else ():
+            if ended.aborted:
+                self._aborted.add(AbortedSpan(*ended[:4]))
+
+    def _keep(self, data: bytes) -> None:
+        for at, header in scan(data):
+            self._batches.append(Batch(header, data[at : at + header.size]))
+            self._lasts.append(header.last_offset)
+        self._bytes += len(data)
+
+    def _from(self, offset: int) -> Iterator[Batch]:
+        """Yield the batches from the one that holds an offset on."""
+        for place in range(bisect_left(self._lasts, offset), len(self._batches)):
+            yield self._batches[place]
+
+    # -- reading
+
+    def read(
+        self, offset: int, *, max_bytes: int, at_least_one: bool = True, end_offset: int | None = None
+    ) -> bytes:
+        """Return whole batches from the one that holds `offset`, none that starts at or after `end_offset`.
+
+        The first may be larger than `max_bytes` if `at_least_one`. Raises `OffsetOutOfRange`.
+        """
+        state = self._state
+        if not state.start_offset <= offset <= self.end_offset:
+            raise OffsetOutOfRange(offset=offset, start=state.start_offset, end=self.end_offset)
+        end = state.end_offset if end_offset is None else min(end_offset, state.end_offset)
+        found: list[bytes] = []
+        left = max_bytes
+        for header, data in self._from(offset) if offset < end else ():
+            if header.base_offset >= end or (len(data) > left and (found or not at_least_one)):
+                break
+            found.append(data)
+            left -= len(data)
+        return b"".join(found)
+
+    def read_committed(
+        self, offset: int, *, max_bytes: int, at_least_one: bool = True
+    ) -> tuple[bytes, tuple[AbortedTransaction, ...]]:
+        """Return batches, as `read` does, up to the last stable offset, and their aborted transactions."""
+        end = self.last_stable_offset
+        records = self.read(offset, max_bytes=max_bytes, at_least_one=at_least_one, end_offset=end)
+        if not records or not len(self._aborted):
+            return records, ()
+        *_, (_, last) = scan(records)
+        return records, self.aborted_transactions(offset, last.last_offset + 1)
+
+    def aborted_transactions(self, first: int, end: int) -> tuple[AbortedTransaction, ...]:
+        """Return the aborted transactions that touch the offsets from `first` up to `end`."""
+        spans, _ = self._aborted.within(first, end)
+        return tuple(AbortedTransaction(*span[:2]) for span in spans)
+
+    def size_between(self, offset: int, end_offset: int) -> int:
+        """Return the size in bytes of the batches from the one that holds `offset` up to `end_offset`."""
+        first, behind = bisect_left(self._lasts, offset), bisect_left(self._lasts, end_offset)
+        return sum(len(batch.data) for batch in self._batches[first:behind])
+
+    def batch_from(self, timestamp_ms: int, offset: int) -> bytes | None:
+        for header, data in self._from(max(offset, self._state.start_offset)):
+            if header.max_timestamp >= timestamp_ms and header.count:
+                return data
+        return None
+
+    def youngest_batch(self) -> bytes | None:
+        times = (header.max_timestamp for header, _ in self._from(self._state.start_offset))
+        highest = max(times, default=-1)
+        return None if highest < 0 else self.batch_from(highest, self._state.start_offset)
+
+    # -- its end
+
+    def expire_producers(self, before_ms: int) -> None:
+        """Forget producers that wrote nothing since then, and have no transaction open."""
+        for state in (self.producers, self._state.producers):
+            state.expire(before_ms=before_ms)
+
+    def close(self) -> None:
+        """Take nothing any more. What is in flight is decided all the same."""
+        self.closed = True
+
+
+def _heads(place: Placed, data: bytes) -> bytes:
+    """Return the headers alone of what is placed, as they are written."""
+    at, heads = 0, []
+    for header, _, _ in place.spans:
+        heads.append(data[at : at + HEADER_SIZE])
+        at += header.size
+    return b"".join(heads)
