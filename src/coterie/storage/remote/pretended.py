@@ -47,7 +47,7 @@ class Fate(NamedTuple):
 
 
 Chooser: TypeAlias = Callable[[str], Fate]
-"""Draws the Fate of a statement, by its name."""
+"""Draws the Fate of a statement, by its name; those of a lane are append, begin-life and look."""
 
 
 class LaneRow(NamedTuple):

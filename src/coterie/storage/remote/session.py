@@ -45,6 +45,9 @@ class Fenced(NamedTuple):
 class Failed(NamedTuple):
     """The database has answered with an error, or has warned that a wait for the synchronous replica was
     cancelled: then the rows are there, and may be lost again.
+
+    An error that ends the connection (its severity is FATAL or PANIC) is Broken instead, whatever its
+    SQLSTATE: what it interrupted may have been committed.
     """
 
     sqlstate: str
