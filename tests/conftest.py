@@ -40,6 +40,7 @@ LONGEST = (
     f"{SPARK}driving.py",
     "tests/seeds/test_sim_seeds.py",
     "tests/seeds/test_sim_faults.py",
+    "tests/cluster/test_lives.py",
     "tests/kills/test_kills.py",
 )
 LONGEST_FIRST = {share: place for place, share in enumerate(LONGEST)}

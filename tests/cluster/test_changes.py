@@ -194,6 +194,16 @@ def test_a_topic_whose_name_was_taken_meanwhile_is_refused_with_the_name(cluster
     assert cluster.engine.image.topic("other") is None
 
 
+def test_a_topic_whose_name_differs_only_in_dots_from_one_that_was_made_meanwhile_is_refused(
+    cluster: Cluster,
+):
+    cluster.change(CreateTopics((NewTopic(UUID(int=2), "a.b", ((1,),)),)))
+    new = (NewTopic(UUID(int=3), "a_b", ((1,),)), NewTopic(UUID(int=4), "c", ((1,),)))
+
+    assert cluster.refused(CreateTopics(new)) == NotChanged(Why.NAME_COLLIDES, names=("a_b",))
+    cluster.change(CreateTopics(new[1:]))
+
+
 def test_a_topic_that_was_deleted_does_not_come_back_by_a_late_change(cluster: Cluster):
     cluster.change(DeleteTopics((ORDERS,)))
 

@@ -15,6 +15,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 from uuid import UUID
 
 from coterie.base.ids import ZERO_UUID
+from coterie.base.topic_names import metric_name
 from coterie.broker.cluster.image import (
     BrokerRow,
     BrokerState,
@@ -36,6 +37,7 @@ class Why(StrEnum):
     NOT_LIVE = "the broker that is to lead is not live"
     BEATS_ON = "the broker has sent a heartbeat meanwhile"
     NAME_TAKEN = "there is a topic of the name"
+    NAME_COLLIDES = "there is a topic whose name differs only in dots and underscores"
     ID_TAKEN = "there is or was a topic of the id"
     NO_TOPIC = "there is no such topic"
     CHANGED = "it has changed meanwhile"
@@ -269,15 +271,17 @@ class NewTopic(NamedTuple):
 
 
 class CreateTopics(NamedTuple):
-    """Make topics, all or none. The ids are fresh: an engine refuses those that deleted topics had."""
+    """Make topics, all or none. Their names are valid and do not collide with each other. The ids are fresh:
+    an engine refuses those that deleted topics had.
+    """
 
     topics: tuple[NewTopic, ...]
 
     def rows(self, image: Image, new_partition_id: int) -> Delta | NotChanged:
         """Return the topics and their partitions."""
-        taken = [new.name for new in self.topics if image.topic(new.name) is not None]
-        if taken:
-            return NotChanged(Why.NAME_TAKEN, names=tuple(taken))
+        problem = self._problem_of_names(image)
+        if problem is not None:
+            return problem
         version = image.version + 1
         topics: list[TopicRow] = []
         partitions: list[PartitionRow] = []
@@ -289,6 +293,15 @@ class CreateTopics(NamedTuple):
             first_id = new_partition_id + len(partitions)
             partitions += _new_partitions(image, new.topic_id, range(count), new.replicas, first_id)
         return _delta(image, topics=topics, partitions=partitions)
+
+    def _problem_of_names(self, image: Image) -> NotChanged | None:
+        """Return why not all can have their names: what was free at another broker may be taken here."""
+        there = {metric_name(topic.name): topic.name for topic in image.topics()}
+        taken = [new.name for new in self.topics if image.topic(new.name) is not None]
+        if taken:
+            return NotChanged(Why.NAME_TAKEN, names=tuple(taken))
+        colliding = [new.name for new in self.topics if metric_name(new.name) in there]
+        return NotChanged(Why.NAME_COLLIDES, names=tuple(colliding)) if colliding else None
 
 
 class AddPartitions(NamedTuple):
