@@ -18,6 +18,7 @@ from coterie.base.ids import TopicPartition
 from coterie.base.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from coterie.broker.config.settings import BrokerSettings
 from coterie.broker.node import Node
+from coterie.broker.runtime.markers import TransactionEnd
 from coterie.broker.runtime.pieces import at_once
 from coterie.broker.topics.registry import Topics
 from coterie.broker.topics.topic import Topic
@@ -421,14 +422,7 @@ class Life:
         codes: list[Code] = []
         self.owed.now_ms += 1
         owed.maybe.append(batch)
-        self.node.marker_writer.write(
-            where,
-            producer_id=producer,
-            producer_epoch=epoch,
-            coordinator_epoch=0,
-            commit=commit,
-            deliver=codes.append,
-        )
+        self.node.marker_writer.write(where, TransactionEnd(producer, epoch, 0, commit), codes.append)
         told = f"{batch.ends} {producer} in {where}: {codes[0].name}"
         if codes == [Code.NONE]:
             self.owe(where, topic, owed, batch, self.log(where).end_offset - 1)

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from coterie.broker.runtime.cleaner import Cleaner, WorksBeside
     from coterie.broker.runtime.groups import Coordinator
     from coterie.broker.runtime.leadership import Leadership
-    from coterie.broker.runtime.transactions import MarkerWriter, TransactionCoordinator
+    from coterie.broker.runtime.markers import MarkerWriter
+    from coterie.broker.runtime.transactions import TransactionCoordinator
     from coterie.broker.topics.registry import Topics
     from coterie.storage.directory import Store
     from coterie.storage.log.partition import PartitionLog
@@ -237,9 +238,9 @@ class Node:
     @cached_property
     def marker_writer(self) -> MarkerWriter:
         """Writes the markers that end transactions."""
-        from coterie.broker.runtime.transactions import MarkerWriter
+        from coterie.broker.runtime.markers import MarkerParts, MarkerWriter
 
-        return MarkerWriter(self.replica_manager, self.clock, self.load_coordinator)
+        return MarkerWriter(self.parts(MarkerParts))
 
     # -- requests
 

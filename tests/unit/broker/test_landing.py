@@ -10,6 +10,7 @@ import pytest
 
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
+from coterie.broker.runtime.markers import TransactionEnd
 from coterie.storage.log.contract import AppendRefused
 from coterie.wire.api.entities import entity
 from coterie.wire.records.batches import Record, build_batch
@@ -305,7 +306,7 @@ def test_a_transaction_is_stable_when_its_marker_has_landed(rig):
     rig.land()
     told: list[Code] = []
 
-    rig.node.marker_writer.write(ORDERS, **terms, coordinator_epoch=0, commit=False, deliver=told.append)
+    rig.node.marker_writer.write(ORDERS, TransactionEnd(7, 0, 0, commit=False), told.append)
     rig.settle()
 
     assert (told, log.last_stable_offset, log.high_watermark, log.end_offset) == ([], 0, 1, 2)
@@ -323,7 +324,7 @@ def test_a_marker_that_is_refused_late_leaves_the_transaction_open(rig):
     rig.settle()
     rig.land()
     told: list[Code] = []
-    rig.node.marker_writer.write(ORDERS, **terms, coordinator_epoch=0, commit=True, deliver=told.append)
+    rig.node.marker_writer.write(ORDERS, TransactionEnd(7, 0, 0, commit=True), told.append)
     rig.settle()
 
     rig.refuse()

@@ -20,6 +20,7 @@ from coterie.broker.net.connection import Connection
 from coterie.broker.net.request_queue import RequestQueue, here_and_now
 from coterie.broker.node import Node
 from coterie.broker.runtime.leadership import ElectedLeaders, Leadership, Led, NodeEndpoint
+from coterie.broker.runtime.markers import TransactionEnd
 from coterie.storage.log.contract import StorageFailed
 from coterie.storage.memory import Faults
 from coterie.wire.api.apis import APIS
@@ -740,6 +741,23 @@ class Course:
             if told.error_code == Code.NONE or told.current_leader.leader_id in (-1, *asked):
                 return asked
             asked.append(told.current_leader.leader_id)
+
+
+@row("RT-7")
+def test_a_marker_is_written_by_who_leads_and_by_nobody_else(brokers: Brokers):
+    """Its coordinator tries again until it is: a log that is left here is another's by now."""
+    end = TransactionEnd(7, 0, 0, commit=True)
+    told: list[Code] = []
+    brokers.elect(2)
+    log = brokers[1].node.replica_manager.logs[ORDERS]
+
+    brokers[1].node.marker_writer.write(ORDERS, end, told.append)
+    brokers[1].node.marker_writer.write(TopicPartition("orders", 9), end, told.append)
+    assert log.end_offset == 0
+    brokers[2].node.marker_writer.write(ORDERS, end, told.append)
+
+    assert told == [Code.NOT_LEADER_OR_FOLLOWER, Code.UNKNOWN_TOPIC_OR_PARTITION, Code.NONE]
+    assert log.end_offset == 1
 
 
 NODES = st.sampled_from((1, 2, 3))

@@ -14,6 +14,7 @@ from coterie.base.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from coterie.broker.api.transactions import CHARACTERS_AT_ONCE
 from coterie.broker.net.request_queue import RequestQueue, here_and_now
 from coterie.broker.runtime.leadership import ElectedLeaders
+from coterie.broker.runtime.markers import TransactionEnd
 from coterie.broker.runtime.pieces import at_once
 from coterie.broker.runtime.transactions import TransactionHost
 from coterie.coordinator.txn.model import Producer
@@ -568,8 +569,8 @@ def test_an_epoch_that_the_logs_have_is_not_given_out_again_by_the_start_after_t
     producer = rig.owner()
     lost = Producer(producer.producer_id, producer.epoch + 4)
     rig.write(lost)
-    end = {"producer_id": lost.producer_id, "producer_epoch": lost.epoch, "coordinator_epoch": 0}
-    rig.node.marker_writer.write(ORDERS, **end, commit=True, deliver=lambda code: None)
+    end = TransactionEnd(lost.producer_id, lost.epoch, 0, commit=True)
+    rig.node.marker_writer.write(ORDERS, end, lambda code: None)
 
     again = stopped_cleanly(rig.started_again())
 
@@ -745,8 +746,8 @@ def test_an_end_that_its_producer_has_left_behind_is_brought_to_its_end(rig):
     rig.disk.faults = Faults()
     host = rig.host()
     producer = Producer(host.shard.transactions["tid"].producer_id, host.shard.transactions["tid"].epoch)
-    end = {"producer_id": producer.producer_id, "producer_epoch": producer.epoch, "coordinator_epoch": 0}
-    rig.node.marker_writer.write(ORDERS, **end, commit=True, transaction_version=2, deliver=lambda code: None)
+    end = TransactionEnd(producer.producer_id, producer.epoch, 0, commit=True, transaction_version=2)
+    rig.node.marker_writer.write(ORDERS, end, lambda code: None)
     rig.write(producer)
 
     again = rig.started_again()

@@ -13,6 +13,7 @@ from coterie.base.ids import TopicPartition
 from coterie.base.topic_names import OFFSETS_TOPIC
 from coterie.broker.api.offsets import OFFSETS_AT_ONCE
 from coterie.broker.runtime.leadership import ElectedLeaders
+from coterie.broker.runtime.markers import TransactionEnd
 from coterie.broker.runtime.pieces import at_once
 from coterie.storage.log.contract import AppendRefused
 from coterie.wire.payloads.consumer_offsets import OffsetCommitKey, read_key
@@ -227,22 +228,18 @@ def test_a_marker_that_cannot_be_appended_leaves_the_transaction_open(
     producer.commit()
     told: list[Code] = []
     host = rig.node.coordinator.host_of("g")
-    who = {
-        "producer_id": producer.terms["producer_id"],
-        "producer_epoch": producer.terms["producer_epoch"],
-        "coordinator_epoch": 0,
-    }
+    end = TransactionEnd(producer.terms["producer_id"], producer.terms["producer_epoch"], 0, commit=True)
 
     def refuse(*args: Any, **terms: Any) -> None:
         raise AppendRefused(code, "not now")
 
     with monkeypatch.context() as patched:
         patched.setattr(rig.node.replica_manager, "append", refuse)
-        rig.node.coordinator.end_transaction(host.partition, **who, commit=True, deliver=told.append)
+        rig.node.coordinator.end_transaction(host.partition, end, told.append)
     assert told == [code]
     assert stable(rig) == Code.UNSTABLE_OFFSET_COMMIT
 
-    rig.node.coordinator.end_transaction(host.partition, **who, commit=True, deliver=told.append)
+    rig.node.coordinator.end_transaction(host.partition, end, told.append)
     rig.settle()
 
     assert told == [code, Code.NONE]
@@ -256,9 +253,7 @@ def test_a_marker_for_a_partition_that_is_elsewhere_is_sent_back():
     rig.node.topic_manager.ensure_internal(OFFSETS_TOPIC)
     rig.node.leadership = ElectedLeaders(rig.settings.node_id)
 
-    rig.node.coordinator.end_transaction(
-        0, producer_id=1, producer_epoch=0, coordinator_epoch=0, commit=True, deliver=told.append
-    )
+    rig.node.coordinator.end_transaction(0, TransactionEnd(1, 0, 0, commit=True), told.append)
 
     assert told == [Code.NOT_LEADER_OR_FOLLOWER]
 
@@ -363,14 +358,8 @@ def test_a_transaction_that_ends_before_its_offsets_are_written_gets_none_of_the
     assert host.records
     told: list[Code] = []
 
-    rig.node.coordinator.end_transaction(
-        host.partition,
-        producer_id=producer.terms["producer_id"],
-        producer_epoch=producer.terms["producer_epoch"],
-        coordinator_epoch=0,
-        commit=True,
-        deliver=told.append,
-    )
+    end = TransactionEnd(producer.terms["producer_id"], producer.terms["producer_epoch"], 0, commit=True)
+    rig.node.coordinator.end_transaction(host.partition, end, told.append)
     rig.settle()
     (answer,) = producer.client.answers()
 

@@ -16,6 +16,7 @@ from coterie.broker.net.context import WAITS, Context, milliseconds
 from coterie.broker.refusal import STORAGE_ERRORS, storage_failed
 from coterie.broker.repeats import Repeats
 from coterie.broker.runtime.leadership import why_absent
+from coterie.broker.runtime.markers import TransactionEnd
 from coterie.broker.runtime.pieces import ITEMS_AT_ONCE, Aside, Pieces, gathered, mapped, paced
 from coterie.coordinator.txn import commands
 from coterie.coordinator.txn.failures import NoProducerId
@@ -30,7 +31,8 @@ from coterie.wire.api.entities import (
 if TYPE_CHECKING:
     from coterie.broker.runtime.clock import Clock
     from coterie.broker.runtime.leadership import Leadership
-    from coterie.broker.runtime.transactions import MarkerWriter, TransactionCoordinator
+    from coterie.broker.runtime.markers import MarkerWriter
+    from coterie.broker.runtime.transactions import TransactionCoordinator
     from coterie.broker.topics.manager import TopicManager
     from coterie.broker.topics.registry import Topics
     from coterie.coordinator.txn.commands import DescribeAnswer
@@ -351,20 +353,14 @@ def _write_markers(parts: Parts, ctx: Context, request: Any) -> Pieces[Any]:
     if not wanted:
         return (yield from marked.response())
     for marker, watched in wanted:
-        if parts.led_log(watched) is None:
-            code = why_absent(parts.topics, parts.leadership, *watched)
-            marked.deliver(marker.producer_id, watched)(code)
-            yield
-            continue
-        parts.marker_writer.write(
-            watched,
-            producer_id=marker.producer_id,
-            producer_epoch=marker.producer_epoch,
-            coordinator_epoch=marker.coordinator_epoch,
-            commit=marker.transaction_result,
-            transaction_version=getattr(marker, "transaction_version", CLASSIC),
-            deliver=marked.deliver(marker.producer_id, watched),
+        end = TransactionEnd(
+            marker.producer_id,
+            marker.producer_epoch,
+            marker.coordinator_epoch,
+            marker.transaction_result,
+            getattr(marker, "transaction_version", CLASSIC),
         )
+        parts.marker_writer.write(watched, end, marked.deliver(marker.producer_id, watched))
         yield
     return WAITS
 

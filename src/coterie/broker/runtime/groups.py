@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from coterie.base.codes import Code
@@ -22,12 +23,12 @@ from coterie.coordinator.group.loading import Loader
 from coterie.coordinator.group.shard import Shard
 from coterie.storage.log.contract import AppendRefused, StorageFailed
 from coterie.story.recorder import GroupStories, Observer
-from coterie.wire.records.batches import build_marker
 
 if TYPE_CHECKING:
     from uuid import UUID
 
     from coterie.broker.net.connection import Connection
+    from coterie.broker.runtime.markers import TransactionEnd
     from coterie.broker.runtime.pieces import Pieces
     from coterie.coordinator.group.commands import Command
     from coterie.coordinator.machine import TimerKey
@@ -191,48 +192,25 @@ class ShardHost(HostedShard[commands.Command, GroupBatch]):
             act()
         self._let_go()
 
-    def end_transaction(
-        self,
-        command: commands.EndTransaction,
-        *,
-        producer_epoch: int,
-        coordinator_epoch: int,
-        transaction_version: int,
-        deliver: Callable[[Code], None],
-    ) -> None:
+    def end_transaction(self, end: TransactionEnd, deliver: Callable[[Code], None]) -> None:
         """Append the marker of a transaction's end and let its offsets count, or drop them (OM-3, RT-7)."""
+        self._alone(partial(self._end, end, deliver))
 
-        def end() -> None:
-            marker = build_marker(
-                commit=command.commit,
-                producer_id=command.producer_id,
-                producer_epoch=producer_epoch,
-                coordinator_epoch=coordinator_epoch,
-                timestamp=self.clock.wall_ms(),
-            )
-            self._end(command, marker, transaction_version, deliver)
-
-        self._alone(end)
-
-    def _end(
-        self,
-        command: commands.EndTransaction,
-        marker: bytes,
-        transaction_version: int,
-        deliver: Callable[[Code], None],
-    ) -> None:
+    def _end(self, end: TransactionEnd, deliver: Callable[[Code], None]) -> None:
         if self.status != self.ACTIVE:
             deliver(Code.NOT_LEADER_OR_FOLLOWER)
             return
-        before, pending = self.shard.journal.mark(), self.shard.pending.keys_of(command.producer_id)
+        before, pending = self.shard.journal.mark(), self.shard.pending.keys_of(end.producer_id)
+        command = commands.EndTransaction(producer_id=end.producer_id, commit=end.commit)
         self.shard.perform(command, self.clock.now_ms())
+        marker = end.marker(self.clock.wall_ms())
         try:
-            appended = self._append_batch(marker, transaction_version=transaction_version)
+            appended = self._append_batch(marker, transaction_version=end.transaction_version)
         except AppendRefused as refused:
             self.shard.undo_to(before)
             deliver(refused.code)
             return
-        if not command.commit:
+        if not end.commit:
             ended = (topic for _, topic, _ in pending)
             self._ended |= dict.fromkeys(ended, appended.last_offset + 1)
         self.pending.markers.append(deliver)
@@ -440,17 +418,7 @@ class Coordinator(ShardsOfTopic[ShardHost]):
         super()._all_loaded()
         self._loaded()
 
-    def end_transaction(
-        self,
-        partition: int,
-        *,
-        producer_id: int,
-        producer_epoch: int,
-        coordinator_epoch: int,
-        commit: bool,
-        deliver: Callable[[Code], None],
-        transaction_version: int = 0,
-    ) -> None:
+    def end_transaction(self, partition: int, end: TransactionEnd, deliver: Callable[[Code], None]) -> None:
         """Write a transaction's marker into a partition, and let what it committed there count or not (OM-3).
 
         A shard that is loading or elsewhere answers as Kafka's does: the partition has no leader here.
@@ -460,13 +428,7 @@ class Coordinator(ShardsOfTopic[ShardHost]):
             mark("marker-put-off")
             deliver(Code.NOT_LEADER_OR_FOLLOWER)
             return
-        host.end_transaction(
-            commands.EndTransaction(producer_id=producer_id, commit=commit),
-            producer_epoch=producer_epoch,
-            coordinator_epoch=coordinator_epoch,
-            transaction_version=transaction_version,
-            deliver=deliver,
-        )
+        host.end_transaction(end, deliver)
 
     def flush_all(self) -> None:
         """Append whatever is decided and not yet appended."""

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
-from coterie.base.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from coterie.base.topic_names import TRANSACTIONS_TOPIC
 from coterie.broker.refusal import STORAGE_ERRORS
+from coterie.broker.runtime.markers import TransactionEnd
 from coterie.broker.runtime.pieces import ITEMS_AT_ONCE, Pieces, at_once
 from coterie.broker.runtime.shards import HostedShard, PendingBatch, ShardsOfTopic, Tried
 from coterie.coordinator.txn.commands import (
@@ -33,13 +34,11 @@ from coterie.coordinator.txn.records import recalled, strays
 from coterie.coordinator.txn.settings import RETRY_MS
 from coterie.coordinator.txn.shard import ENDING, Shard
 from coterie.storage.log.contract import AppendRefused
-from coterie.wire.records.batches import GrowingBatch, build_marker, records_of, scan, weight_of
+from coterie.wire.records.batches import GrowingBatch, records_of, scan, weight_of
 
 if TYPE_CHECKING:
     from coterie.broker.net.peers import Peers
-    from coterie.broker.runtime.clock import Clock
-    from coterie.broker.runtime.groups import Coordinator
-    from coterie.broker.runtime.replica_manager import ReplicaManager
+    from coterie.broker.runtime.markers import MarkerWriter
     from coterie.broker.runtime.shards import CoordinatorParts, Deliver
     from coterie.coordinator.machine import Decision, Markers, TimerKey
     from coterie.storage.directory import Store
@@ -322,16 +321,10 @@ class Ending:
     def _write_one(self, watched: TopicPartition) -> None:
         if self.host.status != self.host.ACTIVE:
             return
-        producer_id, epoch = self.markers.producer
-        self.host.transactions.marker_writer.write(
-            watched,
-            producer_id=producer_id,
-            producer_epoch=epoch,
-            coordinator_epoch=self.host.epoch,
-            commit=self.markers.commit,
-            transaction_version=self.markers.client_version,
-            deliver=lambda code: self._written(watched, code),
-        )
+        markers, (producer_id, epoch) = self.markers, self.markers.producer
+        end = TransactionEnd(producer_id, epoch, self.host.epoch, markers.commit, markers.client_version)
+        deliver = partial(self._written, watched)
+        self.host.transactions.marker_writer.write(watched, end, deliver)
 
     def _written(self, watched: TopicPartition, code: Code) -> None:
         if code in AS_GOOD_AS_WRITTEN:
@@ -380,15 +373,14 @@ class StrayAbort:
         if not self._logged:  # once: a full disk refuses again and again
             self._logged = True
             log.warning(STRAY, self.watched, self.producer_id, self.epoch)
-        self.host.transactions.marker_writer.write(
-            self.watched,
-            producer_id=self.producer_id,
+        end = TransactionEnd(
+            self.producer_id,
             producer_epoch=min(self.epoch + 1, EPOCH_MAX),
             coordinator_epoch=max(known.coordinator_epoch, 0),
             commit=False,
             transaction_version=BUMPS_EPOCH_SINCE if self.epoch < EPOCH_MAX else 0,
-            deliver=self._written,
         )
+        self.host.transactions.marker_writer.write(self.watched, end, self._written)
 
     def _written(self, code: Code) -> None:
         if code in AS_GOOD_AS_WRITTEN or code in OVERTAKEN:
@@ -397,65 +389,6 @@ class StrayAbort:
             timer = (TRANSACTIONS_TOPIC, "stray", self.watched, self.producer_id)
             at_ms = self.host.clock.now_ms() + RETRY_MS
             self.host.purgatory.arm(timer, at_ms, lambda *_: self.write())
-
-
-class MarkerWriter:
-    """Writes the markers that end transactions, in any partition, for any coordinator."""
-
-    def __init__(
-        self, replica_manager: ReplicaManager, clock: Clock, load_coordinator: Callable[[], Coordinator]
-    ) -> None:
-        self._replica_manager = replica_manager
-        self._clock = clock
-        self._load_coordinator = load_coordinator
-
-    def write(
-        self,
-        watched: TopicPartition,
-        *,
-        producer_id: int,
-        producer_epoch: int,
-        coordinator_epoch: int,
-        commit: bool,
-        deliver: Callable[[Code], None],
-        transaction_version: int = 0,
-    ) -> None:
-        """End a producer's transaction in one partition; `deliver` is called once, at once or later.
-
-        Offsets of groups are ended by their coordinator.
-        """
-        who = {
-            "producer_id": producer_id,
-            "producer_epoch": producer_epoch,
-            "coordinator_epoch": coordinator_epoch,
-        }
-        if self._replica_manager.log_of(*watched) is None:
-            deliver(Code.UNKNOWN_TOPIC_OR_PARTITION)
-            return
-        if watched.topic == OFFSETS_TOPIC:
-            self._load_coordinator().end_transaction(
-                watched.partition,
-                **who,
-                commit=commit,
-                transaction_version=transaction_version,
-                deliver=deliver,
-            )
-            return
-        marker = build_marker(**who, commit=commit, timestamp=self._clock.wall_ms())
-        try:
-            appended = self._replica_manager.append(
-                *watched,
-                marker,
-                now_ms=self._clock.now_ms(),
-                origin="coordinator",
-                transaction_version=transaction_version,
-            )
-        except AppendRefused as refused:
-            deliver(refused.code)
-            return
-        self._replica_manager.when_landed(
-            watched, appended, lambda refused: deliver(Code.NONE if refused is None else refused.code)
-        )
 
 
 class Joining:

@@ -1,6 +1,6 @@
 """The log of a partition whose rows lie in a database, and which is written through a lane.
 
-What is appended is placed at once and lands later, or never: docs/decisions/0022-placed-and-landed.md. All
+What is appended is placed at once and lands later, or never: docs/decisions/0024-placed-and-landed.md. All
 that has landed since the log was opened, and what it was opened with, is held in memory.
 """
 
