@@ -743,7 +743,6 @@ class Course:
             asked.append(told.current_leader.leader_id)
 
 
-@row("RT-7")
 def test_a_marker_is_written_by_who_leads_and_by_nobody_else(brokers: Brokers):
     """Its coordinator tries again until it is: a log that is left here is another's by now."""
     end = TransactionEnd(7, 0, 0, commit=True)
