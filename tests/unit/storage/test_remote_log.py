@@ -15,12 +15,14 @@ from store_rig import (
     a_config,
     a_marker,
     committed,
+    everything,
     idempotent,
     offsets,
     records_in,
 )
 
 from coterie.base.codes import Code
+from coterie.base.ids import TopicPartition
 from coterie.storage.log.contract import AppendRefused
 from coterie.storage.remote.log import RemoteLog
 from coterie.storage.remote.pretended import BROKEN, Fate, Tables
@@ -176,6 +178,45 @@ FATES = (
     Fate(effect_ms=None, failure="40001"),
     Fate(effect_ms=None, failure="53100"),
 )
+
+
+def test_what_is_appended_when_a_refusal_is_heard_of_goes_behind_what_landed_in_any_log():
+    """Whoever hears of it may append to another log of the lane, which the lane has refused as well."""
+    store, told = a_store(), Told()
+    log = a_log(store)
+    other = RemoteLog(
+        TopicPartition("others", 0), PARTITION + 1, a_config(), store.lane, epochs=[(0, 0)]
+    )
+    store.fate = Fate(effect_ms=None, failure="53100")
+
+    def again(refused: AppendRefused | None) -> None:
+        store.fate = Fate()
+        told.of(other, "again", other.append(a_batch("again"), now_ms=NOW).last_offset)
+
+    told.of(other, "other", other.append(a_batch("other"), now_ms=NOW).last_offset)
+    log.when_landed(log.append(a_batch("a"), now_ms=NOW).last_offset, again)
+
+    store.settle()
+
+    assert told.words == [("other", Code.KAFKA_STORAGE_ERROR.name), ("again", LANDED)]
+    assert [record.value for record in everything(other)] == [b"again"]
+
+
+def test_an_epoch_that_began_behind_what_is_refused_begins_where_the_log_goes_on():
+    store = a_store()
+    log = a_log(store)
+    log.append(a_batch("a"), now_ms=NOW)
+    store.settle()
+    store.fate = Fate(effect_ms=None, failure="53100")
+    log.append(a_batch("b"), now_ms=NOW)
+    log.lead(1)
+
+    store.settle()
+
+    store.fate = Fate()
+    assert log.append(a_batch("c"), now_ms=NOW).base_offset == 1
+    store.settle()
+    assert log.end_of_epoch(0) == (0, 1)
 
 
 class Lives(RuleBasedStateMachine):

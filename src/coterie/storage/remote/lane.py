@@ -106,6 +106,7 @@ class Lane:
         self._round: _Round | None = None
         self._put_count = self._decided_count = 0
         self._waiting: deque[tuple[int, Callback]] = deque()  # for so many to be decided
+        self._taken_back: list[Callback] = []
         self._acknowledged: dict[
             int, RowIdentity
         ] = {}  # partition -> its newest row, in the order of landing
@@ -157,7 +158,8 @@ class Lane:
 
         `append.done` is called with None once it has landed, those of a lane in the order of their puts. What
         never will land is called back newest first; then a log takes back its newest append each time, and
-        puts nothing before its oldest is taken back. A lane that takes nothing refuses at once.
+        nobody puts anything before all logs have: who has something to say waits (`when_taken_back`). A lane
+        that takes nothing refuses at once.
         """
         if self.state in (self.LOST, self.CLOSED):
             append.done(self._not_leader())
@@ -168,6 +170,10 @@ class Lane:
         self.held_bytes += append.size
         if self.state == self.IDLE:
             self._run_soon()
+
+    def when_taken_back(self, callback: Callback) -> None:
+        """Have `callback` called, while appends are refused, once all of them are taken back."""
+        self._taken_back.append(callback)
 
     def forget(self, partition_id: int, before_offset: int | None = None) -> None:
         """Expect no row of a partition any more, or none of those that begin before an offset.
@@ -343,6 +349,9 @@ class Lane:
         self._decided_count += len(undone)
         for append in reversed(undone):
             append.done(refusal)
+        taken_back, self._taken_back = self._taken_back, []
+        for callback in taken_back:
+            callback()
         self._call_waiting()
 
     # -- lives

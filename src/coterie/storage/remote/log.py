@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from coterie.base.ids import TopicPartition
 from coterie.storage.config import LogConfig
-from coterie.storage.epochs import Epochs, begun
+from coterie.storage.epochs import Epochs, begun, until_end
 from coterie.storage.log.aborted import AbortedIndex, AbortedSpan
 from coterie.storage.log.contract import Appended, AppendRefused, Landed, OffsetOutOfRange
 from coterie.storage.log.placing import Placed, PlacingLog, learn
@@ -169,8 +169,8 @@ class RemoteLog(PlacingLog):
                 done(None)
 
     def _take_back(self, flight: Flight, refused: AppendRefused) -> None:
-        """Undo an append, the newest; once all in flight are undone, tell who waits for them, the last
-        first.
+        """Undo an append, the newest. Once all in flight are undone, those of other logs too, tell who waits
+        for them, the last first: who hears it may append anywhere.
         """
         newest = self._flights.pop()
         assert newest is flight, f"{self.name}: appends are undone newest first"
@@ -178,9 +178,10 @@ class RemoteLog(PlacingLog):
         if self._flights:
             return
         self.producers.take_over(self._state.producers)
+        self._state.epochs = until_end(self._state.epochs, self.end_offset)
         waiting, self._waiting = self._waiting, []
         for _, done in reversed(waiting):
-            done(refused)
+            self._lane.when_taken_back(partial(done, refused))
 
     def lead(self, epoch: int) -> None:
         """Have what comes be written in this epoch, unless a later one is known."""
