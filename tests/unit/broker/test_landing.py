@@ -4,14 +4,18 @@ undoes.
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
+from coterie.base.topic_names import OFFSETS_TOPIC
 from coterie.broker.runtime.markers import TransactionEnd
+from coterie.coordinator.group.commands import OffsetToCommit, TxnCommitOffsets
 from coterie.storage.log.contract import AppendRefused
+from coterie.storage.log.producers import ONGOING
 from coterie.wire.api.entities import entity
 from coterie.wire.records.batches import Record, build_batch
 from unit.broker.group_api_rig import (
@@ -24,7 +28,7 @@ from unit.broker.group_api_rig import (
 )
 from unit.broker.rig import Client
 
-PRODUCE, FETCH, JOIN, OFFSET_FETCH = 0, 1, 11, 9
+PRODUCE, FETCH, JOIN, OFFSET_FETCH, INIT, ADD_PARTITIONS = 0, 1, 11, 9, 22, 24
 ORDERS = TopicPartition("orders", 0)
 row = pytest.mark.row
 REFUSED = AppendRefused(Code.NOT_LEADER_OR_FOLLOWER, "another leads")
@@ -224,6 +228,71 @@ def test_who_resigns_sends_everybody_elsewhere_though_it_may_land_all_the_same(r
     assert one.answers() == []
 
 
+def txn_commit(rig: LateRig, deliver: Any) -> None:
+    """Have offsets committed in a transaction whose producer the log knows in a later epoch."""
+    host = rig.node.coordinator.host_of("g")
+    offset = OffsetToCommit("orders", 0, 1, 0, "", rig.topic_id("orders"))
+    terms = {"member_id": "", "instance_id": None, "generation": -1, "producer_id": 7, "producer_epoch": 0}
+    command = TxnCommitOffsets(group_id="g", call=host.new_call(deliver), offsets=(offset,), **terms)
+    host.execute_in_transaction(command, ONGOING)
+    rig.settle()
+
+
+@pytest.fixture
+def fenced(rig: LateRig) -> LateRig:
+    """A rig whose log of commits knows producer 7 in epoch 1, with a commit in flight."""
+    offsets = rig.node.coordinator.host_of("g")
+    rig.settle()
+    terms = {"producer_id": 7, "producer_epoch": 1}
+    batch = build_batch([Record(0, 1, b"\0\x7f", b"v")], **terms, base_sequence=-1, transactional=True)
+    rig.node.replica_manager.append(OFFSETS_TOPIC, offsets.partition, batch, now_ms=1, origin="coordinator")
+    rig.settle()
+    rig.land()
+    rig.commit(rig.client(), 1)
+    return rig
+
+
+def test_who_waits_for_what_is_in_flight_is_not_refused_for_the_transaction_of_another(fenced):
+    one, answers = fenced.client(), []
+    one.send(JOIN, 5, **join_terms(5, group_id="g"))
+
+    txn_commit(fenced, answers.append)
+    fenced.land()
+
+    assert [answer.codes for answer in answers] == [(Code.INVALID_PRODUCER_EPOCH,)]
+    assert [answer.error_code for answer in one.answers()] == [Code.MEMBER_ID_REQUIRED]
+
+
+def test_who_was_refused_is_answered_though_what_is_in_flight_before_is_refused_then(fenced):
+    one, reader, answers = fenced.client(), fenced.client(), []
+    one.send(JOIN, 5, **join_terms(5, group_id="g"))
+    txn_commit(fenced, answers.append)
+    fenced.fetch_offset(reader)
+
+    fenced.refuse()
+
+    assert [answer.codes for answer in answers] == [(Code.NOT_COORDINATOR,)]
+    assert [answer.error_code for answer in one.answers()] == [Code.NOT_COORDINATOR]
+    assert [offset_of(answer) for answer in reader.answers()] == [-1]
+    assert fenced.node.coordinator.host_of("g").calls == {}
+
+
+def test_who_is_elected_again_loads_what_was_in_flight_once_it_has_landed(rig):
+    """It was given up when this node resigned, and landed all the same."""
+    rig.commit(rig.client(), 1)
+    reader = rig.client()
+
+    rig.node.coordinator.resigned(0)
+    rig.node.coordinator.elected(0, 1)
+    rig.settle()
+
+    assert rig.node.coordinator.loading()
+    rig.land()
+    assert not rig.node.coordinator.loading()
+    rig.fetch_offset(reader)
+    assert [offset_of(answer) for answer in reader.answers()] == [1]
+
+
 # -- records
 
 
@@ -264,6 +333,33 @@ def test_records_that_are_refused_late_are_refused(rig):
     produce(one, b"again")
     rig.land()
     assert produced(one.answers()[0]) == (Code.NONE, 0)
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_records_of_a_transaction_are_acknowledged_when_they_have_landed(rig, refused: bool):
+    """Its coordinator is asked before they are appended."""
+    rig.by_hand = False
+    client = rig.client()
+    terms = {"transactional_id": "tx"}
+    begun = client.ask(INIT, 4, **terms, transaction_timeout=timedelta(seconds=60))
+    who = {"producer_id": begun.producer_id, "producer_epoch": begun.producer_epoch}
+    joined = part(ADD_PARTITIONS, 3, "AddPartitionsToTxnTopic", name="orders", partitions=(0,))
+    first = {f"v3_and_below_{name}": value for name, value in (terms | who | {"topics": (joined,)}).items()}
+    client.ask(ADD_PARTITIONS, 3, **first)
+    rig.by_hand = True
+    batch = build_batch([Record(0, 1, None, b"v")], **who, base_sequence=0, transactional=True)
+    data = part(PRODUCE, 9, "PartitionProduceData", index=0, records=batch)
+    topic = part(PRODUCE, 9, "TopicProduceData", name="orders", partition_data=(data,))
+
+    client.send(PRODUCE, 9, **terms, acks=-1, timeout=1_000, topic_data=(topic,))
+
+    assert client.answers() == []
+    if refused:
+        rig.refuse()
+    else:
+        rig.land()
+    code = Code.NOT_LEADER_OR_FOLLOWER if refused else Code.NONE
+    assert [produced(answer)[0] for answer in client.answers()] == [code]
 
 
 def test_a_batch_that_comes_again_is_acknowledged_with_the_first(rig):

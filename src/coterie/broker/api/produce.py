@@ -454,8 +454,10 @@ class WaitingProduce:
         self.append()
 
     def append(self) -> None:
-        """Append what may be written, and answer."""
-        self.ctx.reply(paced(self._append(), _glance(self.request)[0]))
+        """Append what may be written, and answer, if that has landed."""
+        response = paced(self._append(), _glance(self.request)[0])
+        if response is not WAITS:
+            self.ctx.reply(response)
 
     def _append(self) -> Pieces[Any]:
         try:

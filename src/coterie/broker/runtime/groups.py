@@ -189,6 +189,8 @@ class ShardHost(HostedShard[commands.Command, GroupBatch]):
         if self.records.count:  # what a failed append has led to goes out next
             self.scheduler.call_soon(lambda: self._alone(act))
         else:
+            if self._in_flight:  # what needs no record lasts with that: the log may refuse what is to come
+                self._in_flight.append(self._take_pending())
             act()
         self._let_go()
 

@@ -308,6 +308,8 @@ class HostedShard(ABC, Generic[C, P]):
             first = self._in_flight.popleft()
             assert first is batch, f"{self}: batches land in order"
             self._settle(batch)
+            while self._in_flight and not self._in_flight[0].appended:
+                self._settle(self._in_flight.popleft())
             if not self.records.count:
                 self._settle_gathered()
         self._let_go()
@@ -381,7 +383,10 @@ class HostedShard(ABC, Generic[C, P]):
         now_ms = self.clock.now_ms()
         for batch in batches:
             for command in batch.commands:
-                self._carry_out(self._try(command, now_ms, failed=code), command)
+                tried = self._try(command, now_ms, failed=code)
+                self._carry_out(tried, command)
+                if not tried.decision.records:  # what is in flight before it may be refused as well
+                    self.pending.commands.append(command)
             self.scheduler.call_soon(partial(self._give_up, batch, code))
             self.pending.held += batch.held
         if self.records.count:
@@ -485,6 +490,7 @@ class ShardsOfTopic(ABC, Generic[H]):
         self.numbers = count(1)  # of the calls that a core answers
         self._to_load: deque[H] = deque()
         self._loading = False
+        self._held_back = 0  # those to load of whose logs something is in flight
 
     @abstractmethod
     def _new_host(self, partition: int, *, status: str, epoch: int) -> H:
@@ -531,11 +537,20 @@ class ShardsOfTopic(ABC, Generic[H]):
 
     def _load(self, partition: int, *, epoch: int) -> H:
         host = self.hosts[partition] = self._new_host(partition, status=HostedShard.LOADING, epoch=epoch)
+        log_ = self._log(partition)
+        if log_.high_watermark < log_.end_offset:  # of an earlier term: it lasts, or never will
+            self._held_back += 1
+            log_.when_landed(log_.end_offset - 1, lambda refused: self._load_soon(host, held_back=1))
+        else:
+            self._load_soon(host)
+        return host
+
+    def _load_soon(self, host: H, *, held_back: int = 0) -> None:
+        self._held_back -= held_back
         self._to_load.append(host)
         if not self._loading:
             self._loading = True
             self.parts.scheduler.call_soon(partial(self.parts.scheduler.work, self._load_all()))
-        return host
 
     def _load_all(self) -> Pieces[None]:
         while self._to_load:
@@ -551,7 +566,7 @@ class ShardsOfTopic(ABC, Generic[H]):
 
     def loading(self) -> bool:
         """Return whether some shard is still being loaded: a list of all would have gaps."""
-        return self._loading
+        return self._loading or self._held_back > 0
 
     # -- the way in
 
