@@ -73,6 +73,7 @@ class Life:
         self.alone = False  # the disturbance: all was quiet for long before it
         self.harmed_at: dict[int, int] = {}  # when a broker has lost its session, last
         self.engine_away_until = -LONE_MS
+        self.all_stopped_until = 0
         self.excused_until: dict[int, int] = {}
         self.doubled: set[int] = set()
         self.asked_to_leave: dict[int, tuple[Process, int]] = {}
@@ -102,6 +103,13 @@ class Life:
         rate = self.random.choice((0.5, 0.7, 1.0, 1.5, 2.0)) if self.wild_clocks else None
         self.world.start(broker_id, rate=rate)
         self.excused_until[broker_id] = self.world.now + LONE_MS
+        self._not_all_are_stopped()
+
+    def _not_all_are_stopped(self) -> None:
+        """Let those be fenced that are stopped together, where others run meanwhile."""
+        for_ms = self.all_stopped_until - self.world.now
+        for broker_id in self.ids if for_ms > 0 else ():
+            self._excuse(broker_id, for_ms)
 
     def _disturbed(self, by: str, for_ms: int = 0) -> None:
         """Note a disturbance that lasts so long; bounds count from its end."""
@@ -170,6 +178,10 @@ class Life:
         running = [one for one in self.world.running() if not one.stopped]
         for_ms = self.random.choice((600, 1_700, 4_000))
         self._disturbed(f"stop all for {for_ms}", for_ms + 1_200)
+        overlaps = self.world.now < self.all_stopped_until
+        self.all_stopped_until = max(self.all_stopped_until, self.world.now + for_ms + 800)
+        if overlaps:
+            self._not_all_are_stopped()
         for process in running:
             process.stop()
             self.world.later(for_ms + self.random.randint(0, 800), process.go_on)
