@@ -4,8 +4,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from uuid import UUID
 
-from remote_rig import RemoteStore
-
 from coterie.base.ids import TopicPartition
 from coterie.storage.config import (
     LogConfig,
@@ -20,6 +18,7 @@ from coterie.storage.log.partition import (
 from coterie.storage.memory import MemoryDisk, MemoryStore
 from coterie.storage.remote.pretended import Tables
 from coterie.wire.records.batches import Record, build_batch, build_marker, records_of, scan
+from unit.storage.remote_rig import RemoteStore
 
 NOW = 1_700_000_000_000
 TOPIC_ID = UUID(int=7)

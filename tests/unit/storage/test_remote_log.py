@@ -6,7 +6,6 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from remote_rig import PARTITION, RemoteStore
 from store_rig import (
     NOW,
     ORDERS,
@@ -26,6 +25,7 @@ from coterie.base.ids import TopicPartition
 from coterie.storage.log.contract import AppendRefused
 from coterie.storage.remote.log import RemoteLog
 from coterie.storage.remote.pretended import BROKEN, Fate, Tables
+from unit.storage.remote_rig import PARTITION, RemoteStore
 
 LANDED = "landed"
 
