@@ -166,7 +166,7 @@ class Node:
         )
         self.advertised = settings.advertised_listener or (settings.listen_host, settings.listen_port)
         self.replica_manager = ReplicaManager(
-            store.logs, self.purgatory, self.clock, when_writable or self._after_this_round
+            store.logs, self.purgatory, self.clock, self.scheduler, when_writable or self._after_this_round
         )
         self.topic_manager = TopicManager(
             settings=settings,

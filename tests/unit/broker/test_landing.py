@@ -4,6 +4,8 @@ undoes.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -29,6 +31,7 @@ from unit.broker.group_api_rig import (
 from unit.broker.rig import Client
 
 PRODUCE, FETCH, JOIN, OFFSET_FETCH, INIT, ADD_PARTITIONS = 0, 1, 11, 9, 22, 24
+MARKERS = 27
 ORDERS = TopicPartition("orders", 0)
 row = pytest.mark.row
 REFUSED = AppendRefused(Code.NOT_LEADER_OR_FOLLOWER, "another leads")
@@ -52,6 +55,14 @@ class LateRig(ApiRig):
             todo, self.soon[:] = list(self.soon), []
             for run in todo:
                 run()
+
+    @contextmanager
+    def one_round(self) -> Iterator[None]:
+        """Have what is appended meanwhile go with one round."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(self, "settle", lambda: None)
+            yield
+        self.settle()
 
     def land(self) -> None:
         """Have the round that is under way land."""
@@ -427,3 +438,25 @@ def test_a_marker_that_is_refused_late_leaves_the_transaction_open(rig):
 
     assert told == [Code.NOT_LEADER_OR_FOLLOWER]
     assert log.open_transaction(7) == log.last_stable_offset == 0
+
+
+def test_who_hears_of_a_refusal_may_ask_for_more_when_all_that_was_refused_is_undone(rig):
+    """Its next request is on its connection already. It is for a shard that has been refused as well."""
+    one, two = rig.client(), rig.client()
+    marker_type = "WritableTxnMarker"
+    topic = part(MARKERS, 1, "WritableTxnMarkerTopic", name=OFFSETS_TOPIC, partition_indexes=(0,))
+    terms = {"producer_id": 7, "producer_epoch": 0, "coordinator_epoch": 0, "transaction_result": True}
+    with rig.one_round():
+        produce(one, b"v")
+        one.send(MARKERS, 1, markers=(part(MARKERS, 1, marker_type, topics=(topic,), **terms),))
+        rig.commit(two, 5)
+
+    rig.refuse()
+    rig.land()
+
+    refused, marked = one.answers()
+    assert produced(refused) == (Code.NOT_LEADER_OR_FOLLOWER, -1)
+    assert marked.markers[0].topics[0].partitions[0].error_code == Code.NONE
+    assert code_of(two.answers()[0]) == Code.NOT_COORDINATOR
+    host = rig.node.coordinator.host_of("g")
+    assert (host.is_appending, host.log.high_watermark) == (False, 1)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from coterie.base.ids import TopicPartition
 
 if TYPE_CHECKING:
     from coterie.broker.runtime.clock import Clock
+    from coterie.broker.runtime.pieces import Scheduler
     from coterie.broker.runtime.purgatory import Purgatory
-    from coterie.storage.log.contract import Appended, Landed
+    from coterie.storage.log.contract import Appended, AppendRefused, Landed
     from coterie.storage.log.partition import PartitionLog
     from coterie.storage.log.producers import Verification
     from coterie.storage.log.validate import Prepared
@@ -29,6 +31,7 @@ class ReplicaManager:
         logs: Mapping[TopicPartition, PartitionLog],
         purgatory: Purgatory,
         clock: Clock,
+        scheduler: Scheduler,
         when_writable: Callable[[TopicPartition, Callable[[], None]], object],
     ) -> None:
         """`when_writable` is told of a partition with records to append, and of what appends them, which it
@@ -38,6 +41,7 @@ class ReplicaManager:
         self.when_writable = when_writable
         self._purgatory = purgatory
         self._clock = clock
+        self._scheduler = scheduler
         self._wall_ahead_ms = 0
 
     def log_of(self, topic: str, partition: int) -> PartitionLog | None:
@@ -93,8 +97,18 @@ class ReplicaManager:
         return appended
 
     def when_landed(self, watched: TopicPartition, appended: Appended, done: Landed) -> None:
-        """Have `done` called once an append lasts, at once if it does already, or never will."""
+        """Have `done` called once an append lasts, at once if it does already, or never will.
+
+        Whoever hears of a refusal here may answer: all that was refused with it is undone by then.
+        """
         if appended.landed:
             done(None)
-        else:
-            self.logs[watched].when_landed(appended.last_offset, done)
+            return
+
+        def decided(refused: AppendRefused | None) -> None:
+            if refused is None:
+                done(None)
+            else:
+                self._scheduler.call_soon(partial(done, refused))
+
+        self.logs[watched].when_landed(appended.last_offset, decided)

@@ -97,7 +97,7 @@ P = TypeVar("P", bound=PendingBatch[Any])
 
 
 class HostedShard(ABC, Generic[C, P]):
-    """One partition of an internal topic: its core, its log, and what is decided but not yet appended.
+    """One partition of an internal topic: its core, its log, and what is decided and does not last yet.
 
     It takes commands of the type `C`, and gathers what they lead to in a `P`.
     """
@@ -295,8 +295,7 @@ class HostedShard(ABC, Generic[C, P]):
             self._settle(batch)
         else:
             self._in_flight.append(batch)
-            landed = partial(self._landed, batch)
-            self.replica_manager.when_landed(self._watched, appended, landed)
+            self.log.when_landed(appended.last_offset, partial(self._landed, batch))
 
     def _landed(self, batch: P, refused: AppendRefused | None) -> None:
         """Let go of a batch in flight, which lasts now; or undo all that are, where the log refuses them."""
@@ -304,14 +303,15 @@ class HostedShard(ABC, Generic[C, P]):
             return
         if refused is not None:
             self._undo_in_flight(refused.code)
-        else:
-            first = self._in_flight.popleft()
-            assert first is batch, f"{self}: batches land in order"
-            self._settle(batch)
-            while self._in_flight and not self._in_flight[0].appended:
-                self._settle(self._in_flight.popleft())
-            if not self.records.count:
-                self._settle_gathered()
+            self.scheduler.call_soon(self._let_go)  # other shards may have theirs undone next
+            return
+        first = self._in_flight.popleft()
+        assert first is batch, f"{self}: batches land in order"
+        self._settle(batch)
+        while self._in_flight and not self._in_flight[0].appended:
+            self._settle(self._in_flight.popleft())
+        if not self.records.count:
+            self._settle_gathered()
         self._let_go()
 
     def _settle_gathered(self) -> None:

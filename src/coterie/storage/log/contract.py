@@ -23,7 +23,11 @@ class Appended(NamedTuple):
 
 
 Landed = Callable[["AppendRefused | None"], None]
-"""Takes word of an append, once: None when it lasts, the refusal when it never will."""
+"""Takes word of an append, once: None when it lasts, the refusal when it never will.
+
+Of a refusal it answers nobody before it returns, who might have more appended: what was refused with it, in
+other logs, too, is undone one after another.
+"""
 
 
 class OffsetAt(NamedTuple):
