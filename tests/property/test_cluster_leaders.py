@@ -14,10 +14,10 @@ from coterie.broker.cluster.image import BrokerRow, BrokerState, Delta, Image, P
 from coterie.broker.cluster.leaders import (
     after_departure,
     after_registration,
+    by_rendezvous,
     first_leader,
     led_by,
     mixed,
-    preferred,
 )
 
 INTERNAL, OURS = UUID(int=1), UUID(int=2)
@@ -156,21 +156,21 @@ def test_a_new_partition_is_led_by_the_first_live_replica_or_by_any_live_broker(
 
 def test_a_partition_prefers_every_broker_about_as_often():
     brokers = [(one, mixed(one)) for one in range(5)]
-    firsts = Counter(preferred(at, brokers)[0] for at in range(10_000))
+    firsts = Counter(by_rendezvous(at, brokers)[0] for at in range(10_000))
 
     assert all(1_850 < count < 2_150 for count in firsts.values())
     # the same on every machine, in every version
-    assert [preferred(at, brokers)[0] for at in range(12)] == [1, 0, 3, 0, 0, 0, 4, 2, 3, 4, 1, 2]
+    assert [by_rendezvous(at, brokers)[0] for at in range(12)] == [1, 0, 3, 0, 0, 0, 4, 2, 3, 4, 1, 2]
 
 
 @given(st.integers(0, 10_000), st.lists(st.integers(0, 50), min_size=2, unique=True))
 def test_a_partition_prefers_the_same_broker_when_another_is_gone(partition_id, ids):
     brokers = [(one, mixed(one)) for one in ids]
-    first = preferred(partition_id, brokers)
+    first = by_rendezvous(partition_id, brokers)
 
     for gone in brokers:
         if gone != first:
-            assert preferred(partition_id, [one for one in brokers if one != gone]) == first
+            assert by_rendezvous(partition_id, [one for one in brokers if one != gone]) == first
 
 
 def test_ten_thousand_partitions_are_shared_out_at_once():

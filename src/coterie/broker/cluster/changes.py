@@ -351,10 +351,10 @@ class DeleteTopics(NamedTuple):
 
 
 class SetConfigs(NamedTuple):
-    """Replace the settings of a topic; `changes` is the version of its row that they were made from."""
+    """Replace the settings of a topic; `made_from` is the version of its row that they go by."""
 
     topic_id: UUID
-    changes: int
+    made_from: int
     configs: Mapping[str, str]
 
     def rows(self, image: Image, new_partition_id: int) -> Delta | NotChanged:
@@ -362,7 +362,7 @@ class SetConfigs(NamedTuple):
         topic = image.topic_by_id(self.topic_id)
         if topic is None:
             return NotChanged(Why.NO_TOPIC)
-        if topic.version != self.changes:
+        if topic.version != self.made_from:
             return NotChanged(Why.CHANGED, names=(topic.name,))
         return _delta(image, topics=[topic._replace(configs=self.configs, version=image.version + 1)])
 
@@ -371,19 +371,19 @@ class SetConfigs(NamedTuple):
 
 
 class SetSetting(NamedTuple):
-    """Set a dynamic setting of brokers, or remove it; `changes` is the version of the row that it is made
-    from, 0 where there is none.
+    """Set a dynamic setting of brokers, or remove it; `made_from` is the version of the row that it goes by,
+    0 where there is none.
     """
 
     scope: str
     name: str
     value: str | None
-    changes: int
+    made_from: int
 
     def rows(self, image: Image, new_partition_id: int) -> Delta | NotChanged:
         """Return the setting."""
         there = image.settings.get((self.scope, self.name))
-        if (0 if there is None else there.version) != self.changes:
+        if (0 if there is None else there.version) != self.made_from:
             return NotChanged(Why.CHANGED)
         return _delta(image, settings=[SettingRow(self.scope, self.name, self.value, image.version + 1)])
 

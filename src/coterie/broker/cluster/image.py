@@ -153,7 +153,8 @@ class Image:
         self._topics = topics
         self._names = names
         self._partitions = partitions
-        # In the order of their ids. Who is leaving still answers clients, and is given nothing to lead.
+        # In the order of their ids. Who is leaving still leads, and is named to clients as all that are not
+        # fenced; it is given nothing more to lead.
         ordered = [brokers[broker_id] for broker_id in sorted(brokers)]
         self.unfenced = tuple(row.broker_id for row in ordered if row.state is not BrokerState.FENCED)
         self.live = tuple(row.broker_id for row in ordered if row.state is BrokerState.LIVE)

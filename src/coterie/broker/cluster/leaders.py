@@ -81,15 +81,15 @@ class _Fewest:
         if not self._fewest:
             low = min(self._counts.values())
             self._fewest = [(one, mixed(one)) for one, count in self._counts.items() if count == low]
-        chosen = preferred(partition_id, self._fewest)
+        chosen = by_rendezvous(partition_id, self._fewest)
         self._fewest.remove(chosen)
         self._counts[chosen[0]] += 1
         return chosen[0]
 
 
-def preferred(partition_id: int, brokers: Sequence[tuple[int, int]]) -> tuple[int, int]:
-    """Return the one of these (broker id, that mixed) that a partition prefers: as good as by chance, and the
-    same everywhere, whoever else is there (a rendezvous hash).
+def by_rendezvous(partition_id: int, brokers: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """Return the one of these (broker id, that mixed) that a partition gets: as good as by chance, and the
+    same everywhere, whoever else is there (a rendezvous hash). It need be none of its replicas.
     """
     if len(brokers) == 1:
         return brokers[0]
@@ -133,5 +133,5 @@ def first_leader(image: Image, partition_id: int, replicas: Sequence[int]) -> in
     """Return the broker that leads a new partition: the first live one of its replicas, else any live one."""
     found = next((broker_id for broker_id in replicas if broker_id in image.live), None)
     if found is None and image.live:
-        found, _ = preferred(partition_id, [(broker_id, mixed(broker_id)) for broker_id in image.live])
+        found, _ = by_rendezvous(partition_id, [(broker_id, mixed(broker_id)) for broker_id in image.live])
     return found

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from coterie.storage.log.aborted import AbortedSpan
-from coterie.storage.log.contract import AppendRefused
 
 if TYPE_CHECKING:
     from coterie.storage.disk import Buffer
+    from coterie.storage.log.contract import Landed
 
 CHUNK_BYTES = 128 << 10
 """Up to this size appends are joined: larger rows cost a database more for each byte."""
-
-Done: TypeAlias = Callable[[AppendRefused | None], None]
-"""Takes None when an append has landed, or why it never will; is called once, and raises nothing."""
 
 RowKey: TypeAlias = tuple[int, int]
 """The key of a chunk: its partition's id and its base offset."""
@@ -29,6 +26,7 @@ class PendingAppend(NamedTuple):
 
     `parts` are the bytes of its batches, `size` long in all, with offsets and leader epoch stamped; `heads`
     are the batches' headers alone, joined. An abort marker brings the transactions that it has `aborted`.
+    `done` takes word of it, and raises nothing.
     """
 
     partition_id: int
@@ -40,7 +38,7 @@ class PendingAppend(NamedTuple):
     size: int
     parts: Sequence[Buffer]
     heads: bytes
-    done: Done
+    done: Landed
     aborted: Sequence[AbortedSpan] = ()
 
 
