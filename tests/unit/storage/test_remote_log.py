@@ -217,6 +217,23 @@ def test_an_epoch_that_began_behind_what_is_refused_begins_where_the_log_goes_on
     assert log.end_of_epoch(0) == (0, 1)
 
 
+def test_who_closes_the_lane_when_an_append_has_landed_leaves_nobody_without_word():
+    """The rest of its round has landed as well, and what comes behind is refused."""
+    store, told = a_store(), Told()
+    log = a_log(store)
+    first = log.append(idempotent(0), now_ms=NOW)
+    log.when_landed(first.last_offset, lambda refused: store.lane.close())
+    told.of(log, "same round", log.append(idempotent(1), now_ms=NOW).last_offset)
+    store.step()
+    told.of(log, "next round", log.append(idempotent(2), now_ms=NOW).last_offset)
+
+    while store.soon:
+        store.step()
+
+    assert told.words == [("same round", LANDED), ("next round", Code.NOT_LEADER_OR_FOLLOWER.name)]
+    assert log.end_offset == log.high_watermark == 2
+
+
 class Lives(RuleBasedStateMachine):
     """A partition that is led by one broker after the other, over a database and connections that fail."""
 

@@ -106,6 +106,7 @@ class Lane:
         self._round: _Round | None = None
         self._put_count = self._decided_count = 0
         self._waiting: deque[tuple[int, Callback]] = deque()  # for so many to be decided
+        self._landing: deque[PendingAppend] = deque()  # what has landed and was not told
         self._taken_back: list[Callback] = []
         self._acknowledged: dict[
             int, RowIdentity
@@ -335,13 +336,18 @@ class Lane:
             acknowledged[chunk.partition_id] = chunk.identity
         self.held_bytes -= round_.size
         self._decided_count += len(round_.appends)
-        for append in round_.appends:
-            append.done(None)
+        self._landing.extend(round_.appends)
+        self._tell_landed()
         if self._waiting:
             self._call_waiting()
 
+    def _tell_landed(self) -> None:
+        while self._landing:
+            self._landing.popleft().done(None)
+
     def _undo(self, refusal: AppendRefused) -> None:
         """Answer all that is under way and gathered, newest first. What is put meanwhile is not among it."""
+        self._tell_landed()  # whoever was told may have closed the lane
         undone = [*(self._round.appends if self._round else ()), *self._gathered]
         self._round = None
         self._gathered = []
