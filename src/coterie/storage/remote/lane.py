@@ -52,8 +52,10 @@ class LaneListener(Protocol):
     def lost(self, partitions: frozenset[int]) -> None:
         """The database lacks what it had confirmed; any of these partitions may have lost some.
 
-        Puts are refused until `go_on`: lead on before that, in new leader epochs, from the ends that the
-        database has.
+        They are those that the lane has written and not forgotten. One that was written by an earlier leader
+        alone, or whose newest row was deleted, may have lost some, too: whoever leads looks at all of its
+        logs. Puts are refused until `go_on`: lead on before that, in new leader epochs, from the ends that
+        the database has.
         """
         ...
 
