@@ -113,12 +113,16 @@ class Tables:
     # -- brokers and leaders
 
     def register(self, broker_id: int, lanes: int) -> int:
-        """Give a broker so many lanes, instead of those of an earlier epoch; return its broker epoch."""
-        self.fence(broker_id)
+        """Give a broker so many lanes in a broker epoch of its own, and return that."""
         epoch = self.journal.put(self.version, "cluster", self.version["cluster"] + 1)
-        for lane in range(lanes):
-            self.journal.put(self.lanes, (broker_id, lane), LaneRow(epoch, 0))
+        self.open_lanes(broker_id, lanes, epoch)
         return epoch
+
+    def open_lanes(self, broker_id: int, lanes: int, broker_epoch: int) -> None:
+        """Give a broker so many lanes in the epoch that it has registered in, instead of those of another."""
+        self.fence(broker_id)
+        for lane in range(lanes):
+            self.journal.put(self.lanes, (broker_id, lane), LaneRow(broker_epoch, 0))
 
     def fence(self, broker_id: int) -> None:
         """Delete a broker's lanes: nothing that it sends takes effect any more."""
