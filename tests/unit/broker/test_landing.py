@@ -16,6 +16,8 @@ from coterie.base.ids import TopicPartition
 from coterie.base.topic_names import OFFSETS_TOPIC
 from coterie.broker.runtime.markers import TransactionEnd
 from coterie.coordinator.group.commands import OffsetToCommit, TxnCommitOffsets
+from coterie.coordinator.txn.model import State
+from coterie.coordinator.txn.settings import RETRY_MS
 from coterie.storage.log.contract import AppendRefused
 from coterie.storage.log.producers import ONGOING
 from coterie.wire.api.entities import entity
@@ -30,7 +32,7 @@ from unit.broker.group_api_rig import (
 )
 from unit.broker.rig import Client
 
-PRODUCE, FETCH, JOIN, OFFSET_FETCH, INIT, ADD_PARTITIONS = 0, 1, 11, 9, 22, 24
+PRODUCE, FETCH, JOIN, OFFSET_FETCH, INIT, ADD_PARTITIONS, END = 0, 1, 11, 9, 22, 24, 26
 MARKERS = 27
 ORDERS = TopicPartition("orders", 0)
 row = pytest.mark.row
@@ -460,3 +462,27 @@ def test_who_hears_of_a_refusal_may_ask_for_more_when_all_that_was_refused_is_un
     assert code_of(two.answers()[0]) == Code.NOT_COORDINATOR
     host = rig.node.coordinator.host_of("g")
     assert (host.is_appending, host.log.high_watermark) == (False, 1)
+
+
+def test_a_marker_that_is_refused_when_its_coordinator_was_elected_again_is_written_by_the_new_one(rig):
+    rig.by_hand = False
+    client, transactions = rig.client(), rig.node.transactions
+    terms: dict[str, Any] = {"transactional_id": "tx"}
+    begun = client.ask(INIT, 4, **terms, transaction_timeout=timedelta(seconds=60))
+    terms |= {"producer_id": begun.producer_id, "producer_epoch": begun.producer_epoch}
+    joined = part(ADD_PARTITIONS, 3, "AddPartitionsToTxnTopic", name="orders", partitions=(0,))
+    asked = {f"v3_and_below_{name}": value for name, value in (terms | {"topics": (joined,)}).items()}
+    client.ask(ADD_PARTITIONS, 3, **asked)
+    rig.by_hand = True
+    client.send(END, 3, **terms, committed=True)
+    rig.land()
+    host = transactions.host_of("tx")
+
+    transactions.elected(host.partition, host.epoch + 1)
+    rig.settle()
+    rig.refuse()
+    rig.pass_ms(RETRY_MS)
+    while rig.rounds:
+        rig.land()
+
+    assert transactions.host_of("tx").shard.transactions["tx"].state is State.COMPLETE_COMMIT

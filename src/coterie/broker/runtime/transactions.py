@@ -327,6 +327,8 @@ class Ending:
         self.host.transactions.marker_writer.write(watched, end, deliver)
 
     def _written(self, watched: TopicPartition, code: Code) -> None:
+        if self.host.status != self.host.ACTIVE:  # who loads it anew sees to the rest, by the same timers
+            return
         if code in AS_GOOD_AS_WRITTEN:
             self.left.discard(watched)
             if not self.left:
@@ -383,6 +385,8 @@ class StrayAbort:
         self.host.transactions.marker_writer.write(self.watched, end, self._written)
 
     def _written(self, code: Code) -> None:
+        if self.host.status in (self.host.FAILED, self.host.AWAY):  # as with an ending
+            return
         if code in AS_GOOD_AS_WRITTEN or code in OVERTAKEN:
             self.host.stray_ended(self)
         else:
