@@ -757,6 +757,9 @@ def test_a_marker_is_written_by_who_leads_and_by_nobody_else(brokers: Brokers):
 
     assert told == [Code.NOT_LEADER_OR_FOLLOWER, Code.UNKNOWN_TOPIC_OR_PARTITION, Code.NONE]
     assert log.end_offset == 1
+    del brokers[2].store.logs[ORDERS]  # it leads, and has not opened its log yet
+    brokers[2].node.marker_writer.write(ORDERS, end, told.append)
+    assert told[3:] == [Code.NOT_LEADER_OR_FOLLOWER]
 
 
 NODES = st.sampled_from((1, 2, 3))

@@ -147,10 +147,11 @@ class ElectedLeaders:
 def why_absent(topics: Topics, leadership: Leadership, topic: str, partition: int) -> Code:
     """Return why a partition is not served here: it is led elsewhere, or there is none.
 
-    One that this node leads without having its log, which could not be made, is as good as not there.
+    Without its log, which could not be made, one that a broker alone leads is as good as not there. One of
+    several may still be opening it: to be told that there is none would let a marker count as written.
     """
     there = topics.get(topic)
-    if there is None or not 0 <= partition < there.partitions or leadership.leads(topic, partition):
+    if leadership.alone or there is None or not 0 <= partition < there.partitions:
         return Code.UNKNOWN_TOPIC_OR_PARTITION
     return Code.NOT_LEADER_OR_FOLLOWER
 
