@@ -121,7 +121,7 @@ def test_a_stretch_without_polls_begins_everything_anew():
 
 @given(
     st.lists(st.tuples(st.integers(20, 700), st.integers(1, 740)), min_size=1, max_size=30),
-    st.integers(0, 3_000),
+    st.integers(0, 2_000),  # not later than the first poll, which sees it
 )
 def test_nobody_is_dead_who_has_beaten_within_the_session(gaps, phase):
     """However one's own polls come: a broker whose count went up at an answer, or later, is alive for one
