@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 from test_group_machine import GroupMachine
 
@@ -17,31 +17,9 @@ from coterie.coordinator.group.facts import GroupRemoved, GroupStored, OffsetsCo
 from coterie.coordinator.group.model import Group
 from coterie.coordinator.group.offsets import committed as offsets
 from coterie.coordinator.group.shard import Draft
+from planting import GENERATED, Faults, instead
 
-QUICK = settings(
-    max_examples=1000,
-    stateful_step_count=50,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    phases=[Phase.generate],
-    report_multiple_bugs=False,
-    suppress_health_check=list(HealthCheck),
-)
-
-Plant = Callable[[pytest.MonkeyPatch], None]
-FAULTS: dict[str, Plant] = {}
-
-
-def fault(plant: Plant) -> Plant:
-    """Put a fault on the list."""
-    FAULTS[plant.__name__.replace("_", "-")] = plant
-    return plant
-
-
-def instead(patch: pytest.MonkeyPatch, module: Any, name: str, make: Callable[[Any], Any]) -> None:
-    """Put in place of a function what `make` makes of it."""
-    patch.setattr(module, name, make(getattr(module, name)))
+FAULTS = fault = Faults()
 
 
 @fault
@@ -268,8 +246,8 @@ def test_the_machine_finds(name, monkeypatch):
 
     # An invariant, an assert of the core, a missing key: not a slip of the machine's own.
     with pytest.raises((AssertionError, KeyError)):
-        run_state_machine_as_test(GroupMachine, settings=QUICK)
+        run_state_machine_as_test(GroupMachine, settings=GENERATED)
 
 
 def test_the_machine_finds_nothing_where_nothing_is_planted():
-    run_state_machine_as_test(GroupMachine, settings=settings(QUICK, max_examples=20))
+    run_state_machine_as_test(GroupMachine, settings=settings(GENERATED, max_examples=20))

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 from lane_rig import World
 from test_lane_machine import LaneMachine
@@ -23,31 +23,9 @@ from coterie.storage.remote.chunk import Chunk
 from coterie.storage.remote.lane import Lane
 from coterie.storage.remote.pretended import Fate, LaneRow, PretendedConnection, PretendedSession, Tables
 from coterie.storage.remote.session import Answer, Failed, Inserted, Reopened, Verdict
+from planting import GENERATED, Faults, instead
 
-GENERATED = settings(
-    max_examples=1_000,
-    stateful_step_count=50,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    phases=[Phase.generate],
-    report_multiple_bugs=False,
-    suppress_health_check=list(HealthCheck),
-)
-
-Plant = Callable[[pytest.MonkeyPatch], None]
-FAULTS: dict[str, Plant] = {}
-
-
-def fault(plant: Plant) -> Plant:
-    """Put a fault on the list."""
-    FAULTS[plant.__name__.replace("_", "-")] = plant
-    return plant
-
-
-def instead(patch: pytest.MonkeyPatch, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
-    """Put in place of a function what `make` makes of it."""
-    patch.setattr(owner, name, make(getattr(owner, name)))
+FAULTS = fault = Faults()
 
 
 def reopened_as(patch: pytest.MonkeyPatch, **believed: bool) -> None:
