@@ -16,6 +16,7 @@ from coterie.broker.runtime.markers import TransactionEnd
 from coterie.coordinator.group.commands import OffsetToCommit, TxnCommitOffsets
 from coterie.coordinator.txn.model import State
 from coterie.coordinator.txn.settings import RETRY_MS
+from coterie.storage.log.partition import PartitionLog
 from coterie.storage.log.producers import ONGOING
 from coterie.wire.api.entities import entity
 from coterie.wire.records.batches import Record, build_batch
@@ -349,13 +350,18 @@ def test_after_a_refusal_a_producer_goes_on_where_the_log_does(rig):
     ]
 
 
-def test_a_transaction_is_stable_when_its_marker_has_landed(rig):
-    log = rig.node.replica_manager.logs[ORDERS]
-    terms = {"producer_id": 7, "producer_epoch": 0}
-    batch = build_batch([Record(0, 1, None, b"v")], **terms, base_sequence=0, transactional=True)
+def an_open_transaction(rig: LateRig) -> PartitionLog:
+    """Have producer 7 write one record in a transaction, which lands; return the log."""
+    terms = {"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
+    batch = build_batch([Record(0, 1, None, b"v")], **terms, transactional=True)
     rig.node.replica_manager.append(*ORDERS, batch, now_ms=rig.now_ms, origin="coordinator")
     rig.settle()
     rig.land()
+    return rig.node.replica_manager.logs[ORDERS]
+
+
+def test_a_transaction_is_stable_when_its_marker_has_landed(rig):
+    log = an_open_transaction(rig)
     told: list[Code] = []
 
     rig.node.marker_writer.write(ORDERS, TransactionEnd(7, 0, 0, commit=False), told.append)
@@ -369,12 +375,7 @@ def test_a_transaction_is_stable_when_its_marker_has_landed(rig):
 
 
 def test_a_marker_that_is_refused_late_leaves_the_transaction_open(rig):
-    log = rig.node.replica_manager.logs[ORDERS]
-    terms = {"producer_id": 7, "producer_epoch": 0}
-    batch = build_batch([Record(0, 1, None, b"v")], **terms, base_sequence=0, transactional=True)
-    rig.node.replica_manager.append(*ORDERS, batch, now_ms=rig.now_ms, origin="coordinator")
-    rig.settle()
-    rig.land()
+    log = an_open_transaction(rig)
     told: list[Code] = []
     rig.node.marker_writer.write(ORDERS, TransactionEnd(7, 0, 0, commit=True), told.append)
     rig.settle()
