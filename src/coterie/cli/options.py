@@ -4,7 +4,6 @@ output; and how a command asks a cluster and prints what it found out.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import re
@@ -20,7 +19,7 @@ import click
 
 from coterie.base.errors import CoterieError
 from coterie.base.settings import did_you_mean, nearest
-from coterie.cli.output import QUIET, say, say_json, text_of
+from coterie.cli.output import QUIET, run_async, say, say_json, text_of
 
 if TYPE_CHECKING:
     from coterie.client.admin.admin import Admin
@@ -266,7 +265,7 @@ class AskCluster:
                         raise
                     raise CoterieError(f"{error}{hint}") from error
 
-        return asyncio.run(run())
+        return run_async(run())
 
 
 async def nearest_name(

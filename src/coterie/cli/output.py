@@ -8,18 +8,23 @@ import asyncio
 import json
 import os
 import select
+import signal
 import stat
 import sys
+import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, TypeVar
 
 import click
 
 from coterie.base.errors import CoterieError
 from coterie.base.plain import plain, plain_json
 from coterie.base.signals import stop_signals
+
+Result = TypeVar("Result")
 
 PATIENCE_S = 2  # how long somebody who has pressed Ctrl-C waits without a word
 QUIET = "coterie.quiet"
@@ -110,6 +115,44 @@ def insist_on_writable(file: Path) -> None:
 # -- until it is stopped
 
 
+def run_async(work: Coroutine[Any, Any, Result]) -> Result:
+    """Return the result of `work`, run in a loop of its own. Ctrl-C cancels it, and KeyboardInterrupt is
+    raised when it has ended; a second Ctrl-C raises at once.
+
+    asyncio.run alone cancels within the signal handler, between any two instructions of the loop, and a
+    connection that is made in that moment is complained about on standard error.
+    """
+    interrupts = 0
+
+    async def interruptible() -> Result:
+        task = asyncio.current_task()
+        assert task is not None
+        loop = asyncio.get_running_loop()
+
+        def on_interrupt(number: int, frame: FrameType | None) -> None:
+            nonlocal interrupts
+            interrupts += 1
+            if interrupts > 1:
+                raise KeyboardInterrupt
+            loop.call_soon_threadsafe(task.cancel)
+
+        before = signal.getsignal(signal.SIGINT)
+        if not callable(before) or threading.current_thread() is not threading.main_thread():
+            return await work  # ignored beneath `nohup ... &`, or somebody else's to set
+        signal.signal(signal.SIGINT, on_interrupt)
+        try:
+            return await work
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    try:
+        return asyncio.run(interruptible())
+    except asyncio.CancelledError:
+        if interrupts:
+            raise KeyboardInterrupt from None
+        raise
+
+
 def run_until_stopped(work: Coroutine[Any, Any, None]) -> None:
     """Run this until it is done, or cancel it on Ctrl-C, SIGTERM or SIGHUP, or when the reader of a pipe has
     gone; it closes what is open.
@@ -125,7 +168,7 @@ def run_until_stopped(work: Coroutine[Any, Any, None]) -> None:
         await work
 
     with suppress(KeyboardInterrupt, asyncio.CancelledError):
-        asyncio.run(stoppable())
+        run_async(stoppable())
 
 
 def when_output_closes(then: Callable[[], object]) -> None:

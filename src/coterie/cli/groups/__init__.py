@@ -27,7 +27,7 @@ from coterie.cli.options import (
     one_of,
     output_option,
 )
-from coterie.cli.output import listing_deleted, say_json, when_output_closes
+from coterie.cli.output import listing_deleted, run_async, say_json, when_output_closes
 from coterie.cli.tables import table
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def describe_command(ask: AskCluster, group: str, members: bool, last_commit: bo
     if last_commit:
         from coterie.client.admin.commit_times import commit_times
 
-        offsets = offsets._replace(commits=asyncio.run(commit_times(ask.settings, group)))
+        offsets = offsets._replace(commits=run_async(commit_times(ask.settings, group)))
     document = group_document(described, offsets)
     return CommandResult(document, [headline(document), "", *partition_lines(document)])
 

@@ -1,0 +1,74 @@
+"""Ctrl-C while a command waits for a cluster: its work is cancelled between two callbacks of the loop."""
+
+import asyncio
+import signal
+
+import pytest
+
+from coterie.cli.output import run_async
+
+
+def test_ctrl_c_within_a_callback_lets_it_end_and_cancels_the_work_behind_it():
+    complaints: list[object] = []
+    did: list[str] = []
+
+    async def work() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: complaints.append(context["exception"]))
+        connected = loop.create_future()
+
+        def connects() -> None:
+            signal.raise_signal(signal.SIGINT)
+            connected.set_result(None)  # refused by a future that is cancelled already
+
+        loop.call_soon(connects)
+        try:
+            await connected
+            did.append("connected")
+            await loop.create_future()
+        finally:
+            did.append("closed")
+
+    with pytest.raises(KeyboardInterrupt):
+        run_async(work())
+
+    assert (complaints, did[-1]) == ([], "closed")
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_second_ctrl_c_ends_work_that_does_not_end_when_it_is_cancelled():
+    async def stubborn() -> None:
+        loop = asyncio.get_running_loop()
+        loop.call_soon(signal.raise_signal, signal.SIGINT)
+        try:
+            await loop.create_future()
+        except asyncio.CancelledError:
+            loop.call_soon(signal.raise_signal, signal.SIGINT)
+            await loop.create_future()
+
+    with pytest.raises(KeyboardInterrupt):
+        run_async(stubborn())
+
+
+def test_ctrl_c_that_is_ignored_stays_so():
+    async def work() -> str:
+        signal.raise_signal(signal.SIGINT)
+        await asyncio.sleep(0)
+        return "done"
+
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        assert run_async(work()) == "done"
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_work_that_is_cancelled_by_something_else_says_so():
+    async def work() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await asyncio.sleep(0)
+
+    with pytest.raises(asyncio.CancelledError):
+        run_async(work())
