@@ -21,7 +21,7 @@ from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
 from coterie.broker.api import FAMILIES
 from coterie.broker.net.context import WAITS, Context, Hangup, Origin
-from coterie.broker.runtime.pieces import Aside
+from coterie.broker.runtime.pieces import Aside, Until
 from coterie.wire.api.apis import APIS
 from coterie.wire.api.codec import (
     RequestHeader,
@@ -195,17 +195,22 @@ class Life:
         answered(context, handler(context, build(request_type(api, version), **terms)))
 
     def step(self, task: Task) -> None:
-        """Do one piece of work."""
+        """Do one piece of work, unless it waits for an answer."""
         self.stops += 1
+        if task.waits:
+            return
         try:
-            aside = task.pieces.send(task.result)
+            wanted = task.pieces.send(task.result)
         except StopIteration as done:
             self.tasks.remove(task)
             task.done(done.value)
         except Hangup as refused:
             raise Violation(f"hung up: {refused}") from refused
         else:
-            task.result = aside.work(*aside.arguments) if isinstance(aside, Aside) else None
+            task.result = wanted.work(*wanted.arguments) if isinstance(wanted, Aside) else None
+            if isinstance(wanted, Until):
+                task.waits = True
+                wanted.ask(task.take)
 
     def topic(self) -> str:
         return self.random.choice(self.names)
@@ -351,6 +356,11 @@ class Task:
     done: Callable[[Any], None]
     pace: int
     result: Any = None
+    waits: bool = False
+
+    def take(self, answer: Any) -> None:
+        """Go on with the answer that was waited for."""
+        self.result, self.waits = answer, False
 
 
 # -- what must hold at the end

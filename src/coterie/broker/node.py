@@ -16,7 +16,7 @@ from coterie.broker.net.context import Hangup
 from coterie.broker.net.peers import Peers
 from coterie.broker.runtime.clock import Clock
 from coterie.broker.runtime.leadership import Alone, ElectedLeaders, Elections
-from coterie.broker.runtime.pieces import Pieces, Scheduler, at_once
+from coterie.broker.runtime.pieces import Pieces, Scheduler, straight_on
 from coterie.broker.runtime.purgatory import Purgatory
 from coterie.broker.runtime.replica_manager import ReplicaManager
 from coterie.broker.topics.manager import TopicManager
@@ -138,7 +138,7 @@ class Node:
         call_soon: Callable[[Callable[[], None]], object],
         alarm: Callable[[int], None],
         aside: WorksBeside,
-        work: Callable[[Pieces[None]], None] = at_once,
+        work: Callable[[Pieces[None]], None] = straight_on,
         new_uuid: Callable[[], UUID] = uuid4,
         leadership: Leadership | None = None,
         when_writable: Callable[[TopicPartition, Callable[[], None]], object] | None = None,

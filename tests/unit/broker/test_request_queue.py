@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from coterie.broker.net.connection import Connection
 from coterie.broker.net.context import Read
 from coterie.broker.net.request_queue import SLICE_S, RequestQueue
-from coterie.broker.runtime.pieces import Aside, Pieces
+from coterie.broker.runtime.pieces import Aside, Pieces, Until
 from coterie.wire.api.codec import (
     encode_request,
 )
@@ -332,6 +332,27 @@ def test_a_failure_aside_is_raised_in_the_work_that_wanted_it():
     office.loop.round()
 
     assert office.answered == ["went on"]
+
+
+def test_work_that_waits_for_an_answer_goes_on_when_it_comes_and_others_are_served_meanwhile():
+    office, asked = Office(), []
+
+    def pieces() -> Pieces[None]:
+        office.answered.append("asks")
+        office.answered.append((yield Until(asked.append)))
+        office.answered.append((yield Until(lambda take: take("at once"))))
+
+    office.queue.work(pieces())
+    office.ask("m0")
+    office.loop.round()
+    assert office.answered == ["asks", "m0"]
+
+    asked[0]("the answer")
+    assert office.answered == ["asks", "m0"]  # not in the middle of whoever answers
+    while office.loop.soon:
+        office.loop.round()
+
+    assert office.answered == ["asks", "m0", "the answer", "at once"]
 
 
 # -- connections

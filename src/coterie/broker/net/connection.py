@@ -28,7 +28,7 @@ from coterie.broker.net.context import (
     origin_of,
 )
 from coterie.broker.net.large import LARGE_BYTES, ROOM_FROM, LargeAnswer, LargeRequest, room_for
-from coterie.broker.runtime.pieces import at_once
+from coterie.broker.runtime.pieces import straight_on
 from coterie.wire.api.apis import ApiKey
 from coterie.wire.api.codec import encode_response_parts, read_request_header
 from coterie.wire.api.piecemeal import decode_in_pieces, decode_light, encode_in_pieces
@@ -442,7 +442,7 @@ class Connection:
         """Do in pieces what the answer to a request takes."""
         rooted = self._rooted(pieces)
         if self._queue is None:
-            at_once(rooted)
+            straight_on(rooted)
         else:
             self._queue.work(rooted)
 

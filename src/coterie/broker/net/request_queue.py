@@ -11,9 +11,9 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from coterie.broker.runtime.pieces import Aside, Pieces
+from coterie.broker.runtime.pieces import Aside, Pieces, Until
 
 if TYPE_CHECKING:
     from coterie.broker.net.context import Read
@@ -34,6 +34,19 @@ class Done(Protocol):
 
     def exception(self) -> BaseException | None: ...
     def result(self) -> Any: ...
+
+
+class Answered(NamedTuple):
+    """An answer that work has waited for, in the shape of a future."""
+
+    answer: Any
+
+    def exception(self) -> None:
+        """Return None: whoever answers raises nothing."""
+
+    def result(self) -> Any:
+        """Return the answer."""
+        return self.answer
 
 
 def here_and_now(
@@ -115,13 +128,13 @@ class RequestQueue:
         try:
             while True:
                 if done is None:
-                    aside = next(pieces)
+                    wanted = next(pieces)
                 elif failure := done.exception():
-                    aside = pieces.throw(failure)
+                    wanted = pieces.throw(failure)
                 else:
-                    aside = pieces.send(done.result())
-                if aside is not None:
-                    self._have_done(aside, pieces)
+                    wanted = pieces.send(done.result())
+                if wanted is not None:
+                    self._have_done(wanted, pieces)
                     return
                 if self._clock() >= self._until:
                     self._put_off(self._go_on, pieces, None)
@@ -130,9 +143,12 @@ class RequestQueue:
         except StopIteration:
             return
 
-    def _have_done(self, aside: Aside, pieces: Pieces[None]) -> None:
-        work, arguments, items = aside
-        self._aside(work, arguments, lambda done: self._put_off(self._go_on, pieces, done), items)
+    def _have_done(self, wanted: Aside | Until, pieces: Pieces[None]) -> None:
+        if isinstance(wanted, Until):
+            wanted.ask(lambda answer: self._put_off(self._go_on, pieces, Answered(answer)))
+        else:
+            work, arguments, items = wanted
+            self._aside(work, arguments, lambda done: self._put_off(self._go_on, pieces, done), items)
 
     def _put_off(self, act: Callable[..., None], *arguments: Any) -> None:
         self._waiting.append((act, arguments))

@@ -1,12 +1,13 @@
 """Work in pieces: a generator stops often, so that others are heard between, and returns what came of it.
 
-What cannot be cut into pieces is done `Aside`: a generator that yields one is given its result when it goes
-on.
+What cannot be cut into pieces is done `Aside`, and what others have to answer is waited for (`Until`): a
+generator that yields one of them is given what came of it when it goes on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Hashable, Iterable
+from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
@@ -29,7 +30,17 @@ class Aside(NamedTuple):
     items: int = 1
 
 
-# Yields nothing, or what it wants to have done aside.
+class Until(NamedTuple):
+    """An answer to wait for: `ask` is given the function that takes it, once, now or later."""
+
+    ask: Callable[[Callable[[Any], None]], None]
+
+
+class MustWait(RuntimeError):
+    """Work that was to be done at once waits for an answer that has not come."""
+
+
+# Yields nothing, what it wants to have done aside, or what it waits for.
 Pieces = Generator[Any, Any, T]
 
 
@@ -49,15 +60,61 @@ class Scheduler:
 
 
 def at_once(pieces: Pieces[T]) -> T:
-    """Return the result of work in pieces, with no other request answered between."""
+    """Return the result of work in pieces, with no other request answered between.
+
+    Raises `MustWait` if it waits for an answer that has not come when `ask` returns.
+    """
     result = None
     try:
         while True:
-            aside = pieces.send(result)
-            result = None if aside is None else aside.work(*aside.arguments)
+            wanted = pieces.send(result)
+            if not isinstance(wanted, Until):
+                result = None if wanted is None else wanted.work(*wanted.arguments)
+                continue
+            answer = _Answer(wanted)
+            if not answer.has_come:
+                pieces.close()
+                raise MustWait(f"this is to be done at once, and waits for an answer: {wanted.ask}")
+            result = answer.value
     except StopIteration as done:
         whole: T = done.value
         return whole
+
+
+def straight_on(pieces: Pieces[None], result: Any = None) -> None:
+    """Do work in pieces with nothing between, but for what happens until an answer comes that it waits for.
+
+    The work is its own root: it lets no exception out.
+    """
+    try:
+        while True:
+            wanted = pieces.send(result)
+            if not isinstance(wanted, Until):
+                result = None if wanted is None else wanted.work(*wanted.arguments)
+                continue
+            answer = _Answer(wanted)
+            if not answer.has_come:
+                answer.take_later = partial(straight_on, pieces)
+                return
+            result = answer.value
+    except StopIteration:
+        return
+
+
+class _Answer:
+    """What comes of asking: there when `ask` returns, or taken later by who wants it then."""
+
+    def __init__(self, until: Until) -> None:
+        self.has_come = False
+        self.value: Any = None
+        self.take_later: Callable[[Any], None] | None = None
+        until.ask(self._take)
+
+    def _take(self, value: Any) -> None:
+        if self.take_later is None:
+            self.has_come, self.value = True, value
+        else:
+            self.take_later(value)
 
 
 def gathered(items: Iterable[T | None]) -> Pieces[list[T]]:
