@@ -17,7 +17,8 @@ from coterie.broker.api.produce import Landings, WaitingProduce, _glance
 from coterie.broker.runtime.groups import ShardHost
 from coterie.broker.runtime.markers import MarkerWriter
 from coterie.broker.runtime.pieces import paced
-from coterie.broker.runtime.shards import HostedShard, ShardsOfTopic
+from coterie.broker.runtime.shards import HostedShard
+from coterie.broker.runtime.topic_shards import ShardsOfTopic
 from coterie.broker.runtime.transactions import Ending, TransactionHost
 from coterie.coordinator.txn.settings import RETRY_MS
 

@@ -206,7 +206,7 @@ class Node:
     def coordinator(self) -> Coordinator:
         """The groups of this node, loading from the moment they are first asked for."""
         from coterie.broker.runtime.groups import Coordinator
-        from coterie.broker.runtime.shards import CoordinatorParts
+        from coterie.broker.runtime.topic_shards import CoordinatorParts
         from coterie.story.recorder import GroupStories
         from coterie.story.topic import StoryParts, StoryTopic
 
@@ -224,7 +224,7 @@ class Node:
     @cached_property
     def transactions(self) -> TransactionCoordinator:
         """The transactional ids of this node, loading from the moment they are first asked for."""
-        from coterie.broker.runtime.shards import CoordinatorParts
+        from coterie.broker.runtime.topic_shards import CoordinatorParts
         from coterie.broker.runtime.transactions import TransactionCoordinator
 
         return TransactionCoordinator(

@@ -13,7 +13,7 @@ import pytest
 from coterie.broker.api import FAMILIES
 from coterie.broker.fastpath import FastPathParts
 from coterie.broker.node import Node
-from coterie.broker.runtime.shards import CoordinatorParts
+from coterie.broker.runtime.topic_shards import CoordinatorParts
 from coterie.story.topic import StoryParts
 from coterie.wire.api.apis import APIS
 from unit.broker.rig import Rig

@@ -17,7 +17,8 @@ from coterie.base.codes import Code
 from coterie.base.plain import counted
 from coterie.base.reasons import mark
 from coterie.base.topic_names import OFFSETS_TOPIC
-from coterie.broker.runtime.shards import CoordinatorParts, HostedShard, PendingBatch, ShardsOfTopic, Tried
+from coterie.broker.runtime.shards import HostedShard, PendingBatch, Tried
+from coterie.broker.runtime.topic_shards import CoordinatorParts, ShardsOfTopic
 from coterie.coordinator.group import commands, facts
 from coterie.coordinator.group.loading import Loader
 from coterie.coordinator.group.shard import Shard

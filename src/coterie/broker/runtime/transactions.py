@@ -19,7 +19,8 @@ from coterie.base.topic_names import TRANSACTIONS_TOPIC
 from coterie.broker.refusal import STORAGE_ERRORS
 from coterie.broker.runtime.markers import TransactionEnd
 from coterie.broker.runtime.pieces import ITEMS_AT_ONCE, Pieces, at_once
-from coterie.broker.runtime.shards import HostedShard, PendingBatch, ShardsOfTopic, Tried
+from coterie.broker.runtime.shards import HostedShard, PendingBatch, Tried
+from coterie.broker.runtime.topic_shards import ShardsOfTopic
 from coterie.coordinator.txn.commands import (
     AddPartitions,
     Command,
@@ -39,7 +40,8 @@ from coterie.wire.records.batches import GrowingBatch, records_of, scan, weight_
 if TYPE_CHECKING:
     from coterie.broker.net.peers import Peers
     from coterie.broker.runtime.markers import MarkerWriter
-    from coterie.broker.runtime.shards import CoordinatorParts, Deliver
+    from coterie.broker.runtime.shards import Deliver
+    from coterie.broker.runtime.topic_shards import CoordinatorParts
     from coterie.coordinator.machine import Decision, Markers, TimerKey
     from coterie.storage.directory import Store
 
