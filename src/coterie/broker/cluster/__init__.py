@@ -9,5 +9,6 @@ judging     which of the other brokers are dead
 terms       the times that a broker's life goes by
 lifecycle   the life of a broker, from its registration to its departure
 actions     what that wants done
+engine      what the one that holds the metadata offers a broker
 pretended   the engine in memory, with faults that somebody chooses
 """

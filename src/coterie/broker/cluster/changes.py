@@ -272,14 +272,14 @@ class NewTopic(NamedTuple):
 
 class CreateTopics(NamedTuple):
     """Make topics, all or none. Their names are valid and do not collide with each other. The ids are fresh:
-    an engine refuses those that deleted topics had.
+    an engine also refuses those that deleted topics had.
     """
 
     topics: tuple[NewTopic, ...]
 
     def rows(self, image: Image, new_partition_id: int) -> Delta | NotChanged:
         """Return the topics and their partitions."""
-        problem = self._problem_of_names(image)
+        problem = self._problem(image)
         if problem is not None:
             return problem
         version = image.version + 1
@@ -294,14 +294,17 @@ class CreateTopics(NamedTuple):
             partitions += _new_partitions(image, new.topic_id, range(count), new.replicas, first_id)
         return _delta(image, topics=topics, partitions=partitions)
 
-    def _problem_of_names(self, image: Image) -> NotChanged | None:
-        """Return why not all can have their names: what was free at another broker may be taken here."""
+    def _problem(self, image: Image) -> NotChanged | None:
+        """Return why not all can be made: a name that was free at another broker may be taken here."""
         there = {metric_name(topic.name): topic.name for topic in image.topics()}
         taken = [new.name for new in self.topics if image.topic(new.name) is not None]
         if taken:
             return NotChanged(Why.NAME_TAKEN, names=tuple(taken))
         colliding = [new.name for new in self.topics if metric_name(new.name) in there]
-        return NotChanged(Why.NAME_COLLIDES, names=tuple(colliding)) if colliding else None
+        if colliding:
+            return NotChanged(Why.NAME_COLLIDES, names=tuple(colliding))
+        same_id = [new.name for new in self.topics if image.topic_by_id(new.topic_id) is not None]
+        return NotChanged(Why.ID_TAKEN, names=tuple(same_id)) if same_id else None
 
 
 class AddPartitions(NamedTuple):

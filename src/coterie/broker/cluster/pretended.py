@@ -22,6 +22,7 @@ from coterie.broker.cluster.changes import (
     TakeOver,
     Why,
 )
+from coterie.broker.cluster.engine import MetadataSession
 from coterie.broker.cluster.image import BrokerState, Delta, Image, PartitionRow, TopicRow
 from coterie.broker.cluster.statements import (
     Answer,
@@ -235,6 +236,59 @@ class PretendedEngine:
                 do()
 
         return arrive
+
+
+class EngineOfBroker:
+    """The engine as one broker reaches it: a `MetadataEngine`.
+
+    `choose` draws what becomes of a statement, `connect_ms` after how many ms a session is open, None if the
+    engine cannot be reached.
+    """
+
+    def __init__(
+        self,
+        engine: PretendedEngine,
+        broker_id: int,
+        *,
+        later: Later,
+        choose: Callable[[Statement], Fate],
+        connect_ms: Callable[[], int | None] = lambda: 1,
+        presence: bool = True,
+    ) -> None:
+        self._engine = engine
+        self._broker_id = broker_id
+        self._later = later
+        self._choose = choose
+        self._connect_ms = connect_ms
+        self._presence = presence
+
+    def connect(
+        self,
+        *,
+        opened: Callable[[MetadataSession, str], None],
+        ended: Callable[[], None],
+        notified: Callable[[int], None] | None = None,
+    ) -> None:
+        after_ms = self._connect_ms()
+        if after_ms is None:
+            self._later(1, ended)
+            return
+
+        def arrive() -> None:
+            session = self._engine.connect(
+                self._broker_id,
+                later=self._later,
+                choose=self._choose,
+                ended=ended,
+                notified=notified,
+                presence=self._presence and notified is not None,
+            )
+            if session is None:
+                ended()
+            else:
+                opened(session, self._engine.history)
+
+        self._later(after_ms, arrive)
 
 
 class Fate(NamedTuple):
