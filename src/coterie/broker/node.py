@@ -20,6 +20,7 @@ from coterie.broker.runtime.pieces import Pieces, Scheduler, straight_on
 from coterie.broker.runtime.purgatory import Purgatory
 from coterie.broker.runtime.replica_manager import ReplicaManager
 from coterie.broker.topics.manager import TopicManager
+from coterie.storage.directory import Store
 from coterie.wire.api.apis import APIS
 
 if TYPE_CHECKING:
@@ -32,8 +33,7 @@ if TYPE_CHECKING:
     from coterie.broker.runtime.markers import MarkerWriter
     from coterie.broker.runtime.transactions import TransactionCoordinator
     from coterie.broker.topics.registry import Topics
-    from coterie.storage.directory import Store
-    from coterie.storage.log.partition import PartitionLog
+    from coterie.storage.kind import Log, LogStore
     from coterie.wire.api.codec import RequestHeader
 
 API_VERSIONS = 18
@@ -100,11 +100,11 @@ class Node:
     """The topics: names, ids, partitions, settings."""
     topic_manager: TopicManager
     """Creates, grows, configures and deletes them, with their logs."""
-    store: Store
-    """The logs, by TopicPartition, and the directory that they lie in."""
+    store: LogStore
+    """The logs, by TopicPartition, and the place that they lie in."""
     replica_manager: ReplicaManager
     """Finds the logs of partitions, dates records and appends them."""
-    led_log: Callable[[TopicPartition], PartitionLog | None]
+    led_log: Callable[[TopicPartition], Log | None]
     """Finds the log of a partition that this node leads; None of any other."""
     purgatory: Purgatory
     """The operations that wait, such as fetches, and the timers."""
@@ -132,7 +132,7 @@ class Node:
         *,
         settings: BrokerSettings,
         topics: Topics,
-        store: Store,
+        store: LogStore,
         clock: Callable[[], int],
         wall: Callable[[], int] | None = None,
         call_soon: Callable[[Callable[[], None]], object],
@@ -147,6 +147,7 @@ class Node:
         """`when_writable` is for logs that write at times of their own (`ReplicaManager`)."""
         from coterie.broker.runtime.cleaner import Cleaner
 
+        assert isinstance(store, Store), "whose topics a cluster agrees on is still to be told from another"
         self.settings = settings
         self.topics = topics
         self.store = store
@@ -186,7 +187,7 @@ class Node:
         """Return a NamedTuple of parts, each of which is this node's of that name."""
         return wanted._make(getattr(self, name) for name in wanted._fields)
 
-    def _log_if_led(self, name: TopicPartition) -> PartitionLog | None:
+    def _log_if_led(self, name: TopicPartition) -> Log | None:
         return self.store.logs.get(name) if self.leadership.leads(*name) else None
 
     @cached_property

@@ -5,7 +5,7 @@ Only what is known to be ours is opened, renamed or removed: the directory may h
 
 import logging
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import ClassVar, NamedTuple
 from uuid import UUID
@@ -32,7 +32,8 @@ from coterie.storage.checkpoints import (
     write_partition_metadata,
 )
 from coterie.storage.config import LogConfig
-from coterie.storage.disk import Disk
+from coterie.storage.disk import Disk, Space
+from coterie.storage.kind import Saved
 from coterie.storage.log.contract import DirectoryUnusable, StorageFailed
 from coterie.storage.log.partition import PartitionLog
 from coterie.storage.log.segment import LOG, SWAP
@@ -380,6 +381,28 @@ class Store:
         gone = self.logs.pop(name)
         gone.abandon()
         return gone
+
+    # -- for the broker
+
+    @property
+    def log_dir(self) -> str:
+        """The path of the directory, as clients are told it."""
+        from pathlib import Path
+
+        return str(Path(self.path).absolute())
+
+    def space(self) -> Space:
+        """Return the room there is on the directory's disk. Raises OSError."""
+        return self.disk.space(self.path)
+
+    def save_starts(self, starts: Mapping[TopicPartition, int], done: Saved) -> None:
+        """Write down where logs are to start; `done` is called before this returns."""
+        try:
+            self.checkpoints.save_starts(starts)
+        except OSError as error:
+            done(error)
+        else:
+            done(None)
 
     # -- time and end
 

@@ -6,6 +6,7 @@ Batches pass through unread: the log checks and stamps them, and a fetch answers
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
@@ -14,7 +15,7 @@ from coterie.base.ids import TopicPartition
 from coterie.broker.net.context import WAITS, Context, milliseconds
 from coterie.broker.refusal import storage_failed
 from coterie.broker.runtime.leadership import why_absent
-from coterie.broker.runtime.pieces import ITEMS_AT_ONCE, Aside, Pieces, gathered, mapped, paced
+from coterie.broker.runtime.pieces import ITEMS_AT_ONCE, Aside, Pieces, Until, gathered, mapped, paced
 from coterie.storage.log.contract import OffsetAt, OffsetOutOfRange, StorageFailed
 from coterie.storage.log.searching import first_from, youngest_of
 from coterie.wire.api.entities import (
@@ -34,10 +35,7 @@ if TYPE_CHECKING:
     from coterie.broker.topics.topic import (
         Topic,
     )
-    from coterie.storage.directory import Store
-    from coterie.storage.log.partition import (
-        PartitionLog,
-    )
+    from coterie.storage.kind import Log, LogStore
     from coterie.wire.records.visible import AbortedTransaction
 
 READ_COMMITTED = 1
@@ -63,14 +61,14 @@ class Parts(NamedTuple):
     settings: BrokerSettings
     topics: Topics
     leadership: Leadership
-    led_log: Callable[[TopicPartition], PartitionLog | None]
-    store: Store
+    led_log: Callable[[TopicPartition], Log | None]
+    store: LogStore
     purgatory: Purgatory
     peers: Peers
     clock: Clock
 
 
-def leader_epoch_error(log: PartitionLog, sent: int) -> Code:
+def leader_epoch_error(log: Log, sent: int) -> Code:
     """Return the error for a leader epoch that is not the log's, NONE if it is or none was sent (KIP-320)."""
     ours = log.latest_epoch
     if sent in (-1, ours):
@@ -137,7 +135,7 @@ class Wanted:
         self.offset: int = partition.fetch_offset
         self.max_bytes: int = partition.partition_max_bytes
         self.epoch: int = getattr(partition, "current_leader_epoch", -1)
-        self.log: PartitionLog | None = None
+        self.log: Log | None = None
         self.code = code
         self.there = 0
 
@@ -439,7 +437,7 @@ def _offset_of(parts: Parts, topic: str, one: Any, *, committed: bool) -> Pieces
     return {**values, "error_code": Code.NONE}
 
 
-def _offset_at(log: PartitionLog, timestamp: int, *, committed: bool) -> Pieces[Mapping[str, Any]]:
+def _offset_at(log: Log, timestamp: int, *, committed: bool) -> Pieces[Mapping[str, Any]]:
     match timestamp:
         case -1:
             end = log.last_stable_offset if committed else log.high_watermark
@@ -457,7 +455,7 @@ def _offset_at(log: PartitionLog, timestamp: int, *, committed: bool) -> Pieces[
     return {"timestamp": found.timestamp, "offset": found.offset, "leader_epoch": found.leader_epoch}
 
 
-def _youngest(log: PartitionLog) -> Pieces[OffsetAt | None]:
+def _youngest(log: Log) -> Pieces[OffsetAt | None]:
     batch = log.youngest_batch()
     if batch is None:
         return None
@@ -465,7 +463,7 @@ def _youngest(log: PartitionLog) -> Pieces[OffsetAt | None]:
     return found
 
 
-def _first_from(log: PartitionLog, timestamp: int) -> Pieces[OffsetAt | None]:
+def _first_from(log: Log, timestamp: int) -> Pieces[OffsetAt | None]:
     """Look through batches that claim to hold a record as young: a few bytes can be long to decode."""
     offset = log.start_offset
     while not log.closed and (batch := log.batch_from(timestamp, offset)) is not None:
@@ -534,11 +532,8 @@ def _delete_records(parts: Parts, ctx: Context, request: Any) -> Pieces[Any]:
         for one in found.values()
         if one.log and parts.led_log(one.log.name) is one.log
     }
-    refused = Code.NONE
-    try:
-        parts.store.checkpoints.save_starts(ahead)
-    except OSError as error:
-        refused = storage_failed("write down where the logs start", error).code
+    error = yield Until(partial(parts.store.save_starts, ahead))
+    refused = Code.NONE if error is None else storage_failed("write down where the logs start", error).code
     topics = []
     for name, partitions in wanted.items():
         answers = []
@@ -554,7 +549,7 @@ def _delete_records(parts: Parts, ctx: Context, request: Any) -> Pieces[Any]:
 class _Deletion(NamedTuple):
     """Which log is to start at an offset; without a log, why none is."""
 
-    log: PartitionLog | None
+    log: Log | None
     offset: int
     code: Code
 

@@ -9,7 +9,6 @@ AlterReplicaLogDirs: whether it can lie where it is told to.
 from __future__ import annotations
 
 import logging
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from coterie.base.codes import Code
@@ -24,7 +23,7 @@ from coterie.wire.api.entities import (
 
 if TYPE_CHECKING:
     from coterie.broker.topics.registry import Topics
-    from coterie.storage.directory import Store
+    from coterie.storage.kind import LogStore
 
 ALTER_LOG_DIRS, DESCRIBE_LOG_DIRS = 34, 35
 
@@ -35,7 +34,7 @@ class Parts(NamedTuple):
     """The parts of the broker that these handlers use."""
 
     topics: Topics
-    store: Store
+    store: LogStore
 
 
 def describe_log_dirs(parts: Parts, ctx: Context, request: Any) -> Any:
@@ -46,9 +45,9 @@ def describe_log_dirs(parts: Parts, ctx: Context, request: Any) -> Any:
 
 def _described(parts: Parts, ctx: Context, partitions: list[TopicPartition]) -> Pieces[Any]:
     result_type = entity("describe_log_dirs", ctx.version, "DescribeLogDirsResult", "response")
-    where = str(Path(parts.store.path).absolute())
+    where = parts.store.log_dir
     try:
-        space = parts.store.disk.space(parts.store.path)
+        space = parts.store.space()
     except OSError as error:
         log.error("cannot find out how much room %s has: %s", where, error)
         result = build(result_type, error_code=Code.KAFKA_STORAGE_ERROR, log_dir=where, topics=())
@@ -92,7 +91,7 @@ def _topics(parts: Parts, version: int, partitions: list[TopicPartition]) -> Pie
 
 def alter_log_dirs(parts: Parts, ctx: Context, request: Any) -> Pieces[Any]:
     """Answer partition by partition whether it can lie where it is told to: there is one directory."""
-    here = str(Path(parts.store.path).absolute())
+    here = parts.store.log_dir
     codes: dict[str, dict[int, Code]] = {}
     for directory in request.dirs:
         for topic in directory.topics:

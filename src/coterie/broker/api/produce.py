@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from coterie.broker.topics.topic import (
         Topic,
     )
+    from coterie.storage.kind import Log
     from coterie.storage.log.contract import Appended
-    from coterie.storage.log.partition import PartitionLog
     from coterie.storage.log.producers import Verification
 
 APPENDS_AT_ONCE, RECORDS_AT_ONCE = 8, 2_000
@@ -66,7 +66,7 @@ class Parts(NamedTuple):
     settings: BrokerSettings
     topics: Topics
     leadership: Leadership
-    led_log: Callable[[TopicPartition], PartitionLog | None]
+    led_log: Callable[[TopicPartition], Log | None]
     replica_manager: ReplicaManager
     clock: Clock
     load_transactions: Callable[[], TransactionCoordinator]

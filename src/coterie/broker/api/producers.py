@@ -21,7 +21,7 @@ from coterie.wire.api.entities import (
 if TYPE_CHECKING:
     from coterie.broker.runtime.leadership import Leadership
     from coterie.broker.topics.registry import Topics
-    from coterie.storage.log.partition import PartitionLog
+    from coterie.storage.kind import Log
 
 
 class Parts(NamedTuple):
@@ -29,7 +29,7 @@ class Parts(NamedTuple):
 
     topics: Topics
     leadership: Leadership
-    led_log: Callable[[TopicPartition], PartitionLog | None]
+    led_log: Callable[[TopicPartition], Log | None]
 
 
 def describe_producers(parts: Parts, ctx: Context, request: Any) -> Any:

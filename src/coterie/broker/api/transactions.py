@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from coterie.broker.topics.manager import TopicManager
     from coterie.broker.topics.registry import Topics
     from coterie.coordinator.txn.commands import DescribeAnswer
-    from coterie.storage.log.partition import PartitionLog
+    from coterie.storage.kind import Log
 
 log = logging.getLogger("coterie.broker")
 
@@ -59,7 +59,7 @@ class Parts(NamedTuple):
     topic_manager: TopicManager
     topics: Topics
     leadership: Leadership
-    led_log: Callable[[TopicPartition], PartitionLog | None]
+    led_log: Callable[[TopicPartition], Log | None]
     clock: Clock
     transactions: TransactionCoordinator
     marker_writer: MarkerWriter

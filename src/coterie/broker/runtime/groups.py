@@ -377,7 +377,7 @@ class ShardHost(HostedShard[commands.Command, GroupBatch]):
         """
         flushed = self.log.recovery_point
         self._ended = {name: upto for name, upto in self._ended.items() if upto > flushed}
-        doubtful = self._loaded_upto > flushed or self.log.flushing.may_bring_back
+        doubtful = self._loaded_upto > flushed or self.log.may_bring_back
         if doubtful or not names.isdisjoint(self._ended):
             self.log.flush()
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from coterie.broker.runtime.purgatory import Purgatory
     from coterie.broker.runtime.transactions import TransactionCoordinator
     from coterie.broker.topics.registry import Topics
-    from coterie.storage.log.partition import PartitionLog
+    from coterie.storage.kind import Log
 
 NEVER_LED = 0  # the epoch of a partition of which no election is known
 
@@ -67,7 +67,7 @@ class Alone:
         node_id: int,
         address: Callable[[], tuple[str, int]],
         rack: str | None,
-        logs: Mapping[TopicPartition, PartitionLog],
+        logs: Mapping[TopicPartition, Log],
     ) -> None:
         """`address` returns the host and port that clients are sent to."""
         self._node_id = node_id
@@ -162,7 +162,7 @@ class Elections:
     def __init__(
         self,
         leaders: ElectedLeaders,
-        logs: Mapping[TopicPartition, PartitionLog],
+        logs: Mapping[TopicPartition, Log],
         purgatory: Purgatory,
         load_coordinator: Callable[[], Coordinator],
         load_transactions: Callable[[], TransactionCoordinator],

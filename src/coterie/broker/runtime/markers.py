@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from coterie.broker.runtime.leadership import Leadership
     from coterie.broker.runtime.replica_manager import ReplicaManager
     from coterie.broker.topics.registry import Topics
-    from coterie.storage.log.partition import PartitionLog
+    from coterie.storage.kind import Log
 
 
 class TransactionEnd(NamedTuple):
@@ -50,7 +50,7 @@ class MarkerParts(NamedTuple):
 
     topics: Topics
     leadership: Leadership
-    led_log: Callable[[TopicPartition], PartitionLog | None]
+    led_log: Callable[[TopicPartition], Log | None]
     replica_manager: ReplicaManager
     clock: Clock
     load_coordinator: Callable[[], Coordinator]

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from coterie.broker.runtime.clock import Clock
     from coterie.broker.runtime.pieces import Scheduler
     from coterie.broker.runtime.purgatory import Purgatory
+    from coterie.storage.kind import Log
     from coterie.storage.log.contract import Appended, AppendRefused, Landed
-    from coterie.storage.log.partition import PartitionLog
     from coterie.storage.log.producers import Verification
     from coterie.storage.log.validate import Prepared
 
@@ -28,7 +28,7 @@ class ReplicaManager:
 
     def __init__(
         self,
-        logs: Mapping[TopicPartition, PartitionLog],
+        logs: Mapping[TopicPartition, Log],
         purgatory: Purgatory,
         clock: Clock,
         scheduler: Scheduler,
@@ -44,7 +44,7 @@ class ReplicaManager:
         self._scheduler = scheduler
         self._wall_ahead_ms = 0
 
-    def log_of(self, topic: str, partition: int) -> PartitionLog | None:
+    def log_of(self, topic: str, partition: int) -> Log | None:
         """Return the log of a partition that exists."""
         return self.logs.get(TopicPartition(topic, partition))
 

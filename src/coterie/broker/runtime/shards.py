@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from coterie.broker.runtime.purgatory import Ring
     from coterie.broker.runtime.topic_shards import ShardsOfTopic
     from coterie.coordinator.machine import Core, Decision, Reply
+    from coterie.storage.kind import Log
     from coterie.storage.log.contract import Appended
-    from coterie.storage.log.partition import PartitionLog
 
 log = logging.getLogger("coterie.broker")
 
@@ -115,7 +115,7 @@ class HostedShard(ABC, Generic[C, P]):
         return f"{self.topic}-{self.partition}"
 
     @property
-    def log(self) -> PartitionLog:
+    def log(self) -> Log:
         """The log behind this shard."""
         return self.replica_manager.logs[self._watched]
 

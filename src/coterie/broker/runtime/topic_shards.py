@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from coterie.broker.runtime.replica_manager import ReplicaManager
     from coterie.broker.topics.manager import TopicManager
     from coterie.broker.topics.registry import Topics
-    from coterie.storage.log.partition import PartitionLog
+    from coterie.storage.kind import Log
 
 
 class CoordinatorParts(NamedTuple):
@@ -59,7 +59,7 @@ class ShardsOfTopic(ABC, Generic[H]):
     def _new_host(self, partition: int, *, status: str, epoch: int) -> H:
         """Return a shard for a partition."""
 
-    def _log(self, partition: int) -> PartitionLog:
+    def _log(self, partition: int) -> Log:
         return self.parts.replica_manager.logs[TopicPartition(self.topic, partition)]
 
     def _is_written(self, partition: int) -> bool:

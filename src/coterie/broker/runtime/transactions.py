@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from coterie.broker.runtime.shards import Deliver
     from coterie.broker.runtime.topic_shards import CoordinatorParts
     from coterie.coordinator.machine import Decision, Markers, TimerKey
-    from coterie.storage.directory import Store
+    from coterie.storage.kind import LogStore
 
 log = logging.getLogger("coterie.broker")
 
@@ -439,7 +439,7 @@ class TransactionCoordinator(ShardsOfTopic[TransactionHost]):
     topic = TRANSACTIONS_TOPIC
 
     def __init__(
-        self, parts: CoordinatorParts, *, store: Store, peers: Peers, marker_writer: MarkerWriter
+        self, parts: CoordinatorParts, *, store: LogStore, peers: Peers, marker_writer: MarkerWriter
     ) -> None:
         super().__init__(parts, partition_count=parts.settings.transaction_state_log_num_partitions)
         self.settings = parts.settings.transaction_settings()

@@ -156,6 +156,11 @@ class PartitionLog(PlacingLog):
         return self._state.recovery_point
 
     @property
+    def may_bring_back(self) -> bool:
+        """Whether a crash may bring back batches that were refused."""
+        return self.flushing.may_bring_back
+
+    @property
     def size_bytes(self) -> int:
         """The bytes of all batches on the disk."""
         return self._segments.size_bytes

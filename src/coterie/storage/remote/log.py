@@ -10,11 +10,11 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from coterie.base.ids import TopicPartition
 from coterie.storage.config import LogConfig
-from coterie.storage.epochs import Epochs, begun, until_end
+from coterie.storage.epochs import Epochs, begun, from_start, until_end
 from coterie.storage.log.aborted import AbortedIndex, AbortedSpan
 from coterie.storage.log.contract import Appended, AppendRefused, Landed, OffsetOutOfRange
 from coterie.storage.log.placing import Placed, PlacingLog, learn
@@ -106,6 +106,14 @@ class RemoteLog(PlacingLog):
         state = self._state
         unstable = state.producers.first_unstable_offset
         return state.end_offset if unstable is None else max(unstable, state.start_offset)
+
+    @property
+    def recovery_point(self) -> int:
+        """The offset up to which everything lasts: all that has landed does."""
+        return self._state.end_offset
+
+    may_bring_back: Final = False
+    """What was refused is in no row."""
 
     @property
     def size_bytes(self) -> int:
@@ -272,7 +280,32 @@ class RemoteLog(PlacingLog):
         highest = max(times, default=-1)
         return None if highest < 0 else self.batch_from(highest, self._state.start_offset)
 
+    # -- forgetting
+
+    def delete_before(self, offset: int, now_ms: int, *, save: bool = True) -> int:
+        """Forget what lies before `offset`; return the new start. Raises `OffsetOutOfRange`.
+
+        Nothing is saved here: who moves a start has written it down before (`RemoteStore.save_starts`). The
+        rows stay in the database.
+        """
+        state = self._state
+        if not 0 <= offset <= state.end_offset:
+            raise OffsetOutOfRange(offset=offset, start=state.start_offset, end=state.end_offset)
+        if offset > state.start_offset:
+            self._start_at(offset)
+        return state.start_offset
+
+    def _start_at(self, offset: int) -> None:
+        self._state.start_offset = offset
+        self._state.epochs = from_start(self._state.epochs, offset)
+        gone = bisect_left(self._lasts, offset)
+        self._bytes -= sum(len(batch.data) for batch in self._batches[:gone])
+        del self._batches[:gone], self._lasts[:gone]
+
     # -- its end
+
+    def flush(self) -> None:
+        """Do nothing: what has landed lasts, and what is in flight is for the lane to decide."""
 
     def expire_producers(self, before_ms: int) -> None:
         """Forget producers that wrote nothing since then, and have no transaction open."""
