@@ -4,53 +4,88 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from coterie.broker.cluster.changes import Change, Changed, LeaveCluster, RegisterBroker, TakeOver
-from coterie.broker.cluster.pretended import PretendedEngine
-from coterie.storage.remote.pretended import Tables
+import pytest
 
-LANES = 2
+from coterie.broker.cluster.changes import (
+    Change,
+    Changed,
+    CreateTopics,
+    DeleteTopics,
+    LeaveCluster,
+    NewTopic,
+    RegisterBroker,
+    TakeOver,
+)
+from coterie.broker.cluster.database import Database
+from coterie.storage.remote.chunk import Chunk
+from coterie.storage.remote.pretended import Fate
 
-
-class Database:
-    """An engine of the metadata, and the tables of chunks behind the gate that it opens and shuts."""
-
-    def __init__(self) -> None:
-        self.tables = Tables()
-        self.engine = PretendedEngine(
-            fenced=self.tables.fence,
-            registered=lambda broker_id, epoch: self.tables.open_lanes(broker_id, LANES, epoch),
-        )
-
-    def change(self, change: Change) -> int:
-        """Have a change made, and return its version."""
-        answer = self.engine.execute(change)
-        assert isinstance(answer, Changed)
-        return answer.version
-
-    def takes(self, broker_id: int, broker_epoch: int) -> set[bool]:
-        """Return whether the lanes of a broker may append in an epoch."""
-        return {self.tables.passes_gate(broker_id, lane, broker_epoch, 0) for lane in range(LANES)}
+ORDERS = UUID(int=1)
 
 
-def test_a_broker_appends_in_the_epoch_of_its_last_registration():
-    database = Database()
-    first = database.change(RegisterBroker(1, UUID(int=1), 0))
-    other = database.change(RegisterBroker(2, UUID(int=2), 0))
-    second = database.change(RegisterBroker(1, UUID(int=3), first))
-
-    assert database.takes(1, first) == {False}
-    assert database.takes(1, second) == {True}
-    assert database.takes(2, other) == {True}
+@pytest.fixture
+def database() -> Database:
+    """A database whose statements nobody waits for."""
+    return Database(choose=lambda _: Fate(), later=lambda *_: None, lanes=2)
 
 
-def test_a_broker_that_is_taken_over_or_has_left_appends_nothing():
-    database = Database()
-    dead = database.change(RegisterBroker(1, UUID(int=1), 0))
-    leaving = database.change(RegisterBroker(2, UUID(int=2), 0))
-    other = database.change(RegisterBroker(3, UUID(int=3), 0))
+def change(database: Database, change: Change) -> int:
+    """Have a change made, and return its version."""
+    answer = database.metadata.execute(change)
+    assert isinstance(answer, Changed)
+    return answer.version
 
-    database.change(TakeOver(1, dead, beats=0))
-    database.change(LeaveCluster(2, leaving))
 
-    assert database.takes(1, dead) == database.takes(2, leaving) == {False}
-    assert database.takes(3, other) == {True}
+def append(database: Database, broker_epoch: int, partition_id: int, offset: int) -> int:
+    """Append a record through lane 0 of broker 1, and return the number of rows that were taken."""
+    chunk = Chunk(partition_id, offset, offset, 0, 0, 1, 1, b"", b"x")
+    return database.tables.append(1, 0, broker_epoch, 0, [chunk])
+
+
+def test_a_broker_appends_in_the_epoch_of_its_last_registration(database: Database):
+    first = change(database, RegisterBroker(1, UUID(int=1), 0))
+    other = change(database, RegisterBroker(2, UUID(int=2), 0))
+    second = change(database, RegisterBroker(1, UUID(int=3), first))
+
+    assert not database.takes_appends(1, first)
+    assert database.takes_appends(1, second)
+    assert database.takes_appends(2, other)
+
+
+def test_a_broker_that_is_taken_over_or_has_left_appends_nothing(database: Database):
+    dead = change(database, RegisterBroker(1, UUID(int=1), 0))
+    leaving = change(database, RegisterBroker(2, UUID(int=2), 0))
+    other = change(database, RegisterBroker(3, UUID(int=3), 0))
+
+    change(database, TakeOver(1, dead, beats=0))
+    change(database, LeaveCluster(2, leaving))
+
+    assert not database.takes_appends(1, dead)
+    assert not database.takes_appends(2, leaving)
+    assert database.takes_appends(3, other)
+
+
+def test_with_a_topic_its_records_go(database: Database):
+    epoch = change(database, RegisterBroker(1, UUID(int=1), 0))
+    change(database, CreateTopics((NewTopic(ORDERS, "orders", ((1,),)),)))
+    (row,) = database.metadata.image.partitions(ORDERS)
+    assert append(database, epoch, row.partition_id, 0) == 1
+
+    change(database, DeleteTopics((ORDERS,)))
+
+    assert not database.tables.rows(row.partition_id)
+
+
+def test_a_database_that_goes_back_goes_back_in_all(database: Database):
+    epoch = change(database, RegisterBroker(1, UUID(int=1), 0))
+    append(database, epoch, 1, 0)
+    moment = database.moment()
+    append(database, epoch, 1, 1)
+    later = change(database, RegisterBroker(1, UUID(int=2), epoch))
+
+    database.fall_back(moment, "1")
+
+    assert database.metadata.image.version == epoch
+    assert database.tables.end(1) == 1
+    assert database.takes_appends(1, epoch)
+    assert not database.takes_appends(1, later)

@@ -8,11 +8,10 @@ from heapq import heappop, heappush
 from random import Random
 
 from cluster.engine_kit import EngineKit
-from coterie.broker.cluster.pretended import EngineOfBroker, Fate, PretendedEngine
+from coterie.broker.cluster.database import Database
+from coterie.broker.cluster.pretended import EngineOfBroker, Fate
 from coterie.broker.cluster.statements import Statement
-from coterie.storage.remote.pretended import Tables
-
-LANES = 2
+from coterie.storage.remote.pretended import Fate as LaneFate
 
 
 class PretendedStage:
@@ -21,11 +20,7 @@ class PretendedStage:
     has_presence = has_lanes = True
 
     def __init__(self) -> None:
-        self.tables = Tables()
-        self.metadata = PretendedEngine(
-            fenced=self.tables.fence,
-            registered=lambda broker_id, epoch: self.tables.open_lanes(broker_id, LANES, epoch),
-        )
+        self.database = Database(choose=lambda _: LaneFate(), later=self.later)
         self._random = Random(1)
         self._now = self._sequence = 0
         self._agenda: list[tuple[int, int, Callable[[], None]]] = []
@@ -41,7 +36,7 @@ class PretendedStage:
     def engine(self, broker_id: int) -> EngineOfBroker:
         """Return the engine as a broker reaches it."""
         return EngineOfBroker(
-            self.metadata,
+            self.database.metadata,
             broker_id,
             later=self.later,
             choose=self._fate,
@@ -57,12 +52,12 @@ class PretendedStage:
 
     def end_sessions(self) -> None:
         """Have the engine restart."""
-        self.metadata.go_away()
-        self.metadata.come_back()
+        self.database.go_away()
+        self.database.come_back()
 
     def takes_appends(self, broker_id: int, broker_epoch: int) -> bool:
         """Return whether all lanes of a broker do."""
-        return all(self.tables.passes_gate(broker_id, lane, broker_epoch, 0) for lane in range(LANES))
+        return self.database.takes_appends(broker_id, broker_epoch)
 
 
 class TestPretendedEngine(EngineKit):

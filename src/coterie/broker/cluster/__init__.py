@@ -11,4 +11,5 @@ lifecycle   the life of a broker, from its registration to its departure
 actions     what that wants done
 engine      what the one that holds the metadata offers a broker
 pretended   the engine in memory, with faults that somebody chooses
+database    that, with the lanes and chunks of storage/remote in the same place
 """

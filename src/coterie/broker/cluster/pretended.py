@@ -7,7 +7,7 @@ later than its session lives, never done. The engine itself may be away, stall, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
@@ -62,7 +62,8 @@ class PretendedEngine:
     """The tables, and what statements do to them.
 
     `fenced` is called with a broker's id when its appends are to be refused from now on, `registered` with
-    the id and the epoch in which they are taken again: in the same moment as the rest of the change.
+    the id and the epoch in which they are taken again, and `deleted` with the ids of partitions whose topic
+    is deleted: in the same moment as the rest of the change.
     """
 
     def __init__(
@@ -70,12 +71,14 @@ class PretendedEngine:
         *,
         fenced: Callable[[int], None] = lambda _: None,
         registered: Callable[[int, int], None] = lambda *_: None,
+        deleted: Callable[[Sequence[int]], None] = lambda _: None,
     ) -> None:
         self.tables = MetadataTables()
         self.history = "0"
         self.away = self.stalled = False
         self._fenced = fenced
         self._registered = registered
+        self._deleted = deleted
         self._sessions: dict[PretendedSession, None] = {}  # in the order in which they were opened
         self._waiting: list[Callable[[], None]] = []
         self._starts = 0
@@ -149,7 +152,9 @@ class PretendedEngine:
             self._fenced(change.broker_id)
         for topic in delta.topics:
             if topic.deleted:
-                tables.deleted[topic.topic_id] = (topic, tables.image.partitions(topic.topic_id))
+                partitions = tables.image.partitions(topic.topic_id)
+                tables.deleted[topic.topic_id] = (topic, partitions)
+                self._deleted([row.partition_id for row in partitions])
         ids = [row.partition_id for row in delta.partitions]
         tables.next_partition_id = max([tables.next_partition_id, *(one + 1 for one in ids)])
         tables.image = tables.image.after(delta)

@@ -169,6 +169,13 @@ class Tables:
             self.journal.add(_put_in, places, chunk.base_offset, None)
         return len(gone)
 
+    def delete_partitions(self, partition_ids: Sequence[int]) -> None:
+        """Delete all that there is of partitions whose topic is deleted."""
+        for partition_id in partition_ids:
+            self.delete(partition_id, self.end(partition_id))
+            for key in [key for key in self.leader_epochs if key[0] == partition_id]:
+                self.journal.drop(self.leader_epochs, key)
+
 
 def _take_out(places: list[int], base_offset: int, _: None) -> None:
     places.remove(base_offset)
