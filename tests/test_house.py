@@ -151,6 +151,7 @@ IMPURE_MODULES = {
     "uvloop",
 }
 THIRD_PARTY: dict[str, set[str]] = {
+    "asyncpg": {"storage"},
     "kio": {"wire"},
     "cramjam": {"wire"},
     "crc32c": {"wire", "storage"},

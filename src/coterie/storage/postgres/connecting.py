@@ -1,0 +1,109 @@
+"""Connections to PostgreSQL: where the database is, how one is opened and given up, and what its errors say.
+
+A statement is never cancelled. The driver would send a CancelRequest, and a cancelled wait for the
+synchronous replica *is* a commit; whoever waits no longer aborts the socket. So no timeout of the driver's is
+set, and no task that waits for a statement is cancelled before its connection is aborted.
+"""
+
+from __future__ import annotations
+
+import ssl
+from ipaddress import ip_address
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit, urlunsplit
+
+import asyncpg
+
+from coterie.base.errors import CoterieError
+from coterie.storage.remote.session import Broken, Failed
+
+PORT = 5432
+CONNECT_S = 3.0
+"""So long one host is tried. A lane waits longer for its connection, so that the next one is tried, too."""
+ENDS_CONNECTION = ("FATAL", "PANIC")
+LOST = (OSError, EOFError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
+"""All that the driver raises for a connection or a statement; TimeoutError is an OSError."""
+
+
+class DatabaseAddress:
+    """Where a database is, and how to connect to it: `postgresql://USER@HOST[,HOST]/DATABASE?…`, as libpq has
+    it.
+
+    A connection beyond this machine is encrypted, and the server's certificate and name are checked, unless
+    `sslmode` says otherwise. Of several hosts the one is used that takes writes.
+    """
+
+    def __init__(self, url: str) -> None:
+        """Raises `CoterieError` where the URL is none of a PostgreSQL."""
+        parts = urlsplit(url)
+        if parts.scheme not in ("postgresql", "postgres"):
+            raise CoterieError(f"a store's address begins with postgresql://, and this is {parts.scheme}://")
+        if not parts.path.strip("/"):
+            raise CoterieError("a store's address names the database: postgresql://USER@HOST/DATABASE")
+        self.hosts = _hosts_of(parts.netloc)
+        self.arguments: dict[str, Any] = {"dsn": url, "timeout": CONNECT_S, "command_timeout": None}
+        query = parse_qs(parts.query)
+        if "target_session_attrs" not in query:
+            self.arguments["target_session_attrs"] = "read-write"
+        if "sslmode" not in query and not all(_is_here(host) for host, _ in self.hosts):
+            self.arguments["ssl"] = ssl.create_default_context()
+        secret = parts.netloc.rpartition("@")[0].partition(":")[2]
+        netloc = parts.netloc.replace(f":{secret}@", ":***@", 1) if secret else parts.netloc
+        self._shown = urlunsplit(parts._replace(netloc=netloc, query=""))
+
+    def __str__(self) -> str:
+        return self._shown
+
+
+def _hosts_of(netloc: str) -> list[tuple[str | None, int]]:
+    """Return (host, port) of each that a URL names; None stands for where libpq looks for a socket."""
+    found: list[tuple[str | None, int]] = []
+    for one in netloc.rpartition("@")[2].split(","):
+        host, port = (one, "") if one.endswith("]") or ":" not in one else one.rsplit(":", 1)
+        try:
+            found.append((unquote(host).strip("[]") or None, int(port or PORT)))
+        except ValueError:
+            raise CoterieError(f"a store's address has a port that is no number: {port}") from None
+    return found
+
+
+def _is_here(host: str | None) -> bool:
+    """Return whether a host is this machine."""
+    if host is None or host == "localhost" or host.startswith("/"):
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+async def connect(address: DatabaseAddress, *, cached: int = 100) -> asyncpg.Connection:
+    """Return a new connection to the first host that can be used, which keeps up to so many prepared
+    statements. Raises one of `LOST`.
+    """
+    failure: BaseException | None = None
+    for host, port in address.hosts:
+        try:
+            return await asyncpg.connect(
+                **address.arguments, host=host, port=port, statement_cache_size=cached
+            )
+        except LOST as error:
+            failure = error
+    assert failure is not None
+    raise failure
+
+
+def failure_of(error: BaseException) -> Failed | Broken:
+    """Return the answer that an error is to the statement that met it.
+
+    An error of the server's has a severity. FATAL and PANIC end the connection, and say nothing about what
+    was under way. What the driver raises by itself is that the connection is gone, or that a value cannot be
+    encoded: then nothing was sent.
+    """
+    if isinstance(error, asyncpg.PostgresError):
+        severity = getattr(error, "severity_en", None)
+        if severity is not None and severity not in ENDS_CONNECTION:
+            return Failed(error.sqlstate or "", str(error))
+    elif isinstance(error, asyncpg.InterfaceError) and isinstance(error, ValueError):
+        return Failed("22000", str(error))
+    return Broken(f"{type(error).__name__}: {error}")

@@ -1,0 +1,187 @@
+"""A lane's session with PostgreSQL: a connection of its own, one statement under way.
+
+Nothing of it needs the server to keep a session between two statements, but for the one that is prepared: a
+pooler that keeps prepared statements may stand in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import asyncpg
+
+from coterie.storage.postgres.connecting import LOST, DatabaseAddress, connect, failure_of
+from coterie.storage.remote.chunk import Chunk
+from coterie.storage.remote.session import Answer, Broken, Failed, Fenced, Inserted, Look, Reopened
+
+# The gate is locked before anything is inserted, and whoever shuts it waits for the whole statement.
+_GATE = """
+WITH gate AS MATERIALIZED (
+  SELECT FROM coterie.lanes WHERE broker_id = $1 AND lane = $2 AND broker_epoch = $3 AND life = $4 FOR SHARE)
+"""
+_CHUNKS = """
+INSERT INTO coterie.chunks_keep
+  (partition_id, base_offset, last_offset, leader_epoch, max_timestamp, batches, size, heads, data)
+SELECT chunk.* FROM gate, unnest($5::int[], $6::bigint[], $7::bigint[], $8::int[], $9::bigint[], $10::int[],
+  $11::int[], $12::bytea[], $13::bytea[]) AS chunk
+"""
+_SPANS = """
+, spans AS (
+  INSERT INTO coterie.aborted (partition_id, last_offset, producer_id, first_offset, stable)
+  SELECT span.* FROM gate,
+    unnest($14::int[], $15::bigint[], $16::bigint[], $17::bigint[], $18::bigint[]) AS span)
+"""
+APPEND = _GATE + _CHUNKS
+APPEND_ABORTED = _GATE + _SPANS + _CHUNKS
+"""With the transactions that the markers among the batches have aborted."""
+BEGIN_LIFE = """
+UPDATE coterie.lanes SET life = $4 WHERE broker_id = $1 AND lane = $2 AND broker_epoch = $3 AND life < $4
+RETURNING life
+"""
+LOOK = """
+SELECT $1::int IS NULL OR EXISTS (SELECT FROM coterie.chunks_keep
+         WHERE (partition_id, base_offset, leader_epoch) = ($1, $2::bigint, $3::int)),
+       $4::int IS NULL OR EXISTS (SELECT FROM coterie.chunks_keep
+         WHERE (partition_id, base_offset, leader_epoch) = ($4, $5::bigint, $6::int))
+"""
+NO_ROW = (None, None, None)
+WARNING = "01000"
+
+
+class LanePlace(NamedTuple):
+    """The row of a lane, by which its appends pass."""
+
+    broker_id: int
+    lane: int
+    broker_epoch: int
+
+
+class LaneSession:
+    """The Session of one lane. Its answers go to `answered`, with the life that they were asked in.
+
+    It is used within a running loop of asyncio. Whoever uses it waits no longer than it wants to: then it
+    aborts, and hears nothing more of that connection.
+    """
+
+    def __init__(
+        self, address: DatabaseAddress, place: LanePlace, answered: Callable[[int, Answer], None]
+    ) -> None:
+        self._address = address
+        self._place = place
+        self._answered = answered
+        self._opening: asyncio.Task[None] | None = None
+        self._connection: _LaneConnection | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def append(self, life: int, chunks: Sequence[Chunk]) -> None:
+        assert self._connection is not None
+        self._start(self._append(self._connection, life, chunks))
+
+    def reopen(self, life: int, look: Look) -> None:
+        assert self._connection is None
+        self._opening = self._start(self._open(life, look))
+
+    def abort(self) -> None:
+        connection, self._connection = self._connection, None
+        opening, self._opening = self._opening, None
+        if connection is not None:
+            connection.abort()
+        elif opening is not None:
+            opening.cancel()  # no statement of ours is under way
+
+    def _start(self, doing: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(doing)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _append(self, connection: _LaneConnection, life: int, chunks: Sequence[Chunk]) -> None:
+        answer = await connection.append(life, chunks)
+        if connection is self._connection:
+            self._answered(life, answer)
+
+    async def _open(self, life: int, look: Look) -> None:
+        answer: Answer
+        try:
+            opened = await connect(self._address, cached=0)
+        except LOST as error:
+            answer = failure_of(error)
+        else:
+            connection = self._connection = _LaneConnection(opened, self._place)
+            opened.add_termination_listener(lambda _: self._terminated(connection, life))
+            answer = await connection.begin_life(life, look)
+            if connection is not self._connection:
+                return
+        self._opening = None
+        self._answered(life, answer)
+
+    def _terminated(self, connection: _LaneConnection, life: int) -> None:
+        """Say that the connection is gone, where no statement is under way that would say so."""
+        if connection is self._connection and not connection.busy:
+            self._answered(life, Broken("the connection is gone"))
+
+
+class _LaneConnection:
+    """A connection, and what is prepared on it."""
+
+    def __init__(self, connection: asyncpg.Connection, place: LanePlace) -> None:
+        self.busy = False
+        self._connection = connection
+        self._place = place
+        self._prepared: dict[str, asyncpg.prepared_stmt.PreparedStatement] = {}
+        self._warnings: list[Failed] = []
+        connection.add_log_listener(self._take_warning)
+
+    def abort(self) -> None:
+        """Drop the socket. A statement that is under way goes on, or not."""
+        self._connection.terminate()
+
+    def _take_warning(self, _: object, message: asyncpg.PostgresLogMessage) -> None:
+        if message.sqlstate == WARNING:
+            self._warnings.append(Failed(WARNING, str(message)))
+
+    async def begin_life(self, life: int, look: Look) -> Answer:
+        """Have the lane's row be in this life, and look for the rows."""
+        return await self._answer_of(partial(self._begin_life, life, look))
+
+    async def append(self, life: int, chunks: Sequence[Chunk]) -> Answer:
+        """Insert rows, in one statement."""
+        return await self._answer_of(partial(self._append, life, chunks))
+
+    async def _answer_of(self, asked: Callable[[], Coroutine[None, None, Answer]]) -> Answer:
+        """Return the answer; a warning, if any came with it, in its place."""
+        self.busy = True
+        self._warnings.clear()
+        try:
+            answer = await asked()
+        except LOST as error:
+            answer = failure_of(error)
+        self.busy = False
+        return self._warnings[0] if self._warnings and not isinstance(answer, Broken) else answer
+
+    async def _begin_life(self, life: int, look: Look) -> Answer:
+        connection = self._connection
+        if await connection.fetchval(BEGIN_LIFE, *self._place, life) is None:
+            return Fenced()
+        in_doubt, acknowledged = look
+        rows = await connection.fetchrow(LOOK, *(in_doubt or NO_ROW), *(acknowledged or NO_ROW))
+        return Reopened(*rows)
+
+    async def _append(self, life: int, chunks: Sequence[Chunk]) -> Answer:
+        columns = list(zip(*[(*chunk[:6], len(chunk.data), *chunk[6:8]) for chunk in chunks], strict=True))
+        spans = [(chunk.partition_id, *span) for chunk in chunks for span in chunk.aborted]
+        statement = await self._statement(APPEND_ABORTED if spans else APPEND)
+        if spans:
+            partitions, producers, firsts, lasts, stable = zip(*spans, strict=True)
+            columns += [partitions, lasts, producers, firsts, stable]
+        await statement.fetch(*self._place, life, *columns)
+        return Inserted(int(statement.get_statusmsg().rpartition(" ")[2]))
+
+    async def _statement(self, text: str) -> asyncpg.prepared_stmt.PreparedStatement:
+        statement = self._prepared.get(text)
+        if statement is None:
+            statement = self._prepared[text] = await self._connection.prepare(text)
+        return statement

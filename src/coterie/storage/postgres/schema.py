@@ -1,0 +1,152 @@
+"""The tables in PostgreSQL: made and changed by numbered migrations, each in one transaction; and the roles
+that own, write and read them.
+
+Migrations only add, so that software of an earlier one goes on beside them. The first start on a database
+without tables makes them; later migrations wait for `coterie store migrate`.
+"""
+
+from __future__ import annotations
+
+import re
+from importlib.resources import files
+from typing import NamedTuple
+from uuid import uuid4
+
+import asyncpg
+
+from coterie.base.errors import CoterieError
+from coterie.base.ids import uuid_text
+from coterie.storage.postgres.connecting import LOST, DatabaseAddress, connect
+
+OWNER, BROKER, READER = "coterie_owner", "coterie_broker", "coterie_reader"
+NUMBERED = re.compile(r"(\d{4})\.sql")
+LOCK = (7, -1)
+"""The advisory lock of whoever migrates; a broker's presence is (7, its id)."""
+LOCK_TIMEOUT_MS = 2_000
+
+
+class Migration(NamedTuple):
+    """Statements that bring the tables from the schema before to this one."""
+
+    schema: int
+    text: str
+
+
+class Migrated(NamedTuple):
+    """What was found and done: the schemas before and after (0: no tables), the cluster's id, and the roles
+    that are not there and could not be made.
+    """
+
+    before: int
+    after: int
+    cluster_id: str
+    missing_roles: tuple[str, ...] = ()
+
+
+class StoreCluster(NamedTuple):
+    """The row of the cluster: its id, what its brokers may rely on of each other, and its tables' schema."""
+
+    cluster_id: str
+    level: int
+    schema: int
+
+
+def migrations() -> tuple[Migration, ...]:
+    """Return all migrations, in order."""
+    found = []
+    for file in (files(__package__) / "migrations").iterdir():
+        if match := NUMBERED.fullmatch(file.name):
+            found.append(Migration(int(match[1]), file.read_text(encoding="utf-8")))
+    return tuple(sorted(found))
+
+
+async def migrate(address: DatabaseAddress, *, only_if_empty: bool = False) -> Migrated:
+    """Bring a database's tables to the newest schema; where there are none, make them and the roles.
+
+    `only_if_empty`: leave tables that are there as they are. Raises `CoterieError` where the database cannot
+    be reached or refuses.
+    """
+    try:
+        connection = await connect(address)
+    except LOST as error:
+        raise CoterieError(f"{address}: {error or type(error).__name__}") from error
+    try:
+        return await _migrate(connection, only_if_empty=only_if_empty)
+    except LOST as error:
+        raise CoterieError(f"{address}: {error}") from error
+    finally:
+        connection.terminate()
+
+
+async def read_cluster(connection: asyncpg.Connection) -> StoreCluster | None:
+    """Return the row of the cluster; None if the database has no tables of ours."""
+    if await connection.fetchval("SELECT to_regclass('coterie.cluster')") is None:
+        return None
+    return StoreCluster(*await connection.fetchrow("SELECT cluster_id, level, schema FROM coterie.cluster"))
+
+
+def insist_on_schema(cluster: StoreCluster | None, address: DatabaseAddress) -> StoreCluster:
+    """Return the cluster, if its tables are what this software needs. Raises `CoterieError`."""
+    needed = migrations()[-1].schema
+    if cluster is None:
+        raise CoterieError(f"{address} has no tables of a cluster: coterie store migrate makes them")
+    if cluster.schema < needed:
+        raise CoterieError(
+            f"{address} has tables of schema {cluster.schema}, and this software needs {needed}:"
+            " run coterie store migrate, which leaves brokers running"
+        )
+    return cluster
+
+
+async def _migrate(connection: asyncpg.Connection, *, only_if_empty: bool) -> Migrated:
+    await connection.execute(f"SET lock_timeout = {LOCK_TIMEOUT_MS}")
+    await connection.execute("SELECT pg_advisory_lock($1, $2)", *LOCK)  # two first starts at once
+    cluster = await read_cluster(connection)
+    before = 0 if cluster is None else cluster.schema
+    if cluster is not None and only_if_empty:
+        return Migrated(before, before, cluster.cluster_id)
+    missing = await _make_roles(connection)
+    for migration in migrations():
+        if migration.schema > before:
+            await _carry_out(connection, migration, missing)
+    cluster = await read_cluster(connection)
+    assert cluster is not None
+    return Migrated(before, cluster.schema, cluster.cluster_id, missing)
+
+
+async def _make_roles(connection: asyncpg.Connection) -> tuple[str, ...]:
+    """Make the roles that are missing, if that is allowed; return those that are missing still."""
+    roles = (OWNER, BROKER, READER)
+    there = {row[0] for row in await connection.fetch("SELECT rolname FROM pg_roles")}
+    missing = tuple(role for role in roles if role not in there)
+    may = await connection.fetchval(
+        "SELECT rolsuper OR rolcreaterole FROM pg_roles WHERE rolname = current_user"
+    )
+    if not may:
+        return missing
+    for role in missing:
+        await connection.execute(f"CREATE ROLE {role} NOLOGIN")
+        await connection.execute(f"GRANT {role} TO CURRENT_USER")
+    return ()
+
+
+async def _carry_out(connection: asyncpg.Connection, migration: Migration, missing: tuple[str, ...]) -> None:
+    """Run one migration, as the owner of the tables where there is one, and give the roles their rights."""
+    async with connection.transaction():
+        if migration.schema == 1:
+            owner = "CURRENT_USER" if OWNER in missing else OWNER
+            await connection.execute(f"CREATE SCHEMA coterie AUTHORIZATION {owner}")
+        if OWNER not in missing:
+            await connection.execute(f"SET LOCAL ROLE {OWNER}")
+        await connection.execute("SET LOCAL search_path = coterie")
+        await connection.execute(migration.text)
+        if migration.schema == 1:
+            await connection.execute(
+                "INSERT INTO cluster (cluster_id, schema) VALUES ($1, 1)", uuid_text(uuid4())
+            )
+        else:
+            await connection.execute("UPDATE cluster SET schema = $1", migration.schema)
+        for role, rights in ((BROKER, "SELECT, INSERT, UPDATE, DELETE"), (READER, "SELECT")):
+            if role not in missing:
+                await connection.execute(f"GRANT USAGE ON SCHEMA coterie TO {role}")
+                await connection.execute(f"GRANT {rights} ON ALL TABLES IN SCHEMA coterie TO {role}")

@@ -1,0 +1,1 @@
+"""The engine on PostgreSQL, asked over a server of its own."""

@@ -1,0 +1,150 @@
+"""Databases that lanes append to, one in memory and PostgreSQL, behind one face; and a session of a lane."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+import asyncpg
+
+from coterie.storage.log.aborted import AbortedSpan
+from coterie.storage.postgres.connecting import DatabaseAddress, connect
+from coterie.storage.postgres.lane_session import LanePlace, LaneSession
+from coterie.storage.remote.chunk import Chunk
+from coterie.storage.remote.pretended import Fate, PretendedEngine, PretendedSession
+from coterie.storage.remote.session import Answer, Look, Session
+
+NOTHING = Look(None, None)
+ANSWERED_WITHIN_S = 20.0
+
+
+class LaneDatabase(Protocol):
+    """A database with lanes."""
+
+    async def open_lanes(self, broker_id: int, broker_epoch: int) -> None:
+        """Give a broker two lanes in an epoch, instead of those that it has."""
+        ...
+
+    async def fence(self, broker_id: int) -> None:
+        """Take a broker's lanes away."""
+        ...
+
+    async def rows(self, partition_id: int) -> list[Chunk]:
+        """Return the rows of a partition."""
+        ...
+
+    def session(self, place: LanePlace, answered: Callable[[int, Answer], None]) -> Session:
+        """Return a session of a lane."""
+        ...
+
+    async def end_connections(self) -> None:
+        """Have the server end all connections of lanes."""
+        ...
+
+
+class InMemory:
+    """The pretended one."""
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.engine = PretendedEngine(
+            lambda _: Fate(), lambda delay_ms, do: loop.call_later(delay_ms / 1_000, do)
+        )
+        self.tables = self.engine.tables
+
+    async def open_lanes(self, broker_id: int, broker_epoch: int) -> None:
+        self.tables.open_lanes(broker_id, 2, broker_epoch)
+
+    async def fence(self, broker_id: int) -> None:
+        self.tables.fence(broker_id)
+
+    async def rows(self, partition_id: int) -> list[Chunk]:
+        return self.tables.rows(partition_id)
+
+    def session(self, place: LanePlace, answered: Callable[[int, Answer], None]) -> Session:
+        return PretendedSession(self.engine, place, answered)
+
+    async def end_connections(self) -> None:
+        self.engine.go_away()
+        self.engine.come_back()
+
+
+class InPostgres:
+    """The real one."""
+
+    def __init__(self, address: DatabaseAddress, own: asyncpg.Connection) -> None:
+        self.address = address
+        self.own = own
+
+    @classmethod
+    async def at(cls, address: DatabaseAddress) -> InPostgres:
+        return cls(address, await connect(address))
+
+    async def open_lanes(self, broker_id: int, broker_epoch: int) -> None:
+        await self.own.execute("DELETE FROM coterie.lanes WHERE broker_id = $1", broker_id)
+        await self.own.execute(
+            "INSERT INTO coterie.lanes SELECT $1, lane, $2 FROM generate_series(0, 1) AS lane",
+            broker_id,
+            broker_epoch,
+        )
+
+    async def fence(self, broker_id: int) -> None:
+        await self.own.execute("DELETE FROM coterie.lanes WHERE broker_id = $1", broker_id)
+
+    async def rows(self, partition_id: int) -> list[Chunk]:
+        found = await self.own.fetch(
+            "SELECT * FROM coterie.chunks_keep WHERE partition_id = $1 ORDER BY base_offset", partition_id
+        )
+        return [await self._chunk(row) for row in found]
+
+    async def _chunk(self, row: asyncpg.Record) -> Chunk:
+        *first, size, heads, data = row
+        assert size == len(data)
+        spans = await self.own.fetch(
+            "SELECT producer_id, first_offset, last_offset, stable FROM coterie.aborted"
+            " WHERE partition_id = $1 AND last_offset BETWEEN $2 AND $3 ORDER BY last_offset",
+            row["partition_id"],
+            row["base_offset"],
+            row["last_offset"],
+        )
+        return Chunk(*first, heads, data, tuple(AbortedSpan(*span) for span in spans))
+
+    def session(self, place: LanePlace, answered: Callable[[int, Answer], None]) -> Session:
+        return LaneSession(self.address, place, answered)
+
+    async def end_connections(self) -> None:
+        await self.own.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()"
+            " AND pid <> pg_backend_pid()"
+        )
+
+
+class Asking:
+    """A lane's session, and whoever waits for its answers one after another."""
+
+    def __init__(self, database: LaneDatabase, place: LanePlace) -> None:
+        self.session = database.session(place, lambda life, answer: self.answers.put_nowait((life, answer)))
+        self.answers: asyncio.Queue[tuple[int, Answer]] = asyncio.Queue()
+
+    async def reopen(self, life: int, look: Look = NOTHING) -> Answer:
+        self.session.abort()
+        self.session.reopen(life, look)
+        return await self.answer_in(life)
+
+    async def append(self, life: int, *chunks: Chunk) -> Answer:
+        self.session.append(life, chunks)
+        return await self.answer_in(life)
+
+    async def answer_in(self, life: int) -> Answer:
+        """Return the next answer, which has to be one in this life."""
+        async with asyncio.timeout(ANSWERED_WITHIN_S):
+            answered_in, answer = await self.answers.get()
+        assert answered_in == life
+        return answer
+
+
+def a_chunk(base: int, last: int | None = None, *, partition: int = 1, epoch: int = 3) -> Chunk:
+    """Return a row with bytes that say whose it is."""
+    last = base if last is None else last
+    return Chunk(partition, base, last, epoch, 1_700_000_000_000, last - base + 1, b"head" * 15, b"%d" % base)
