@@ -8,13 +8,14 @@ one that changes or deletes it exclude each other, so that they are as if one af
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from coterie.base.errors import CoterieError
 from coterie.base.journal import Journal
 from coterie.storage.remote.chunk import Chunk, RowKey
+from coterie.storage.remote.reading import LogWanted, StoredLog
 from coterie.storage.remote.session import Answer, Broken, Failed, Fenced, Inserted, Look, Reopened
 
 T = TypeVar("T")
@@ -22,6 +23,7 @@ Later: TypeAlias = Callable[[int, Callable[[], None]], object]
 """Has something done after so many milliseconds."""
 
 BROKEN = "broken"
+OTHER_HISTORY = "the engine has gone back to an older state"
 REFUSED_MS = 1
 """So long it takes to hear that a connection cannot be made, or is gone."""
 
@@ -47,7 +49,9 @@ class Fate(NamedTuple):
 
 
 Chooser: TypeAlias = Callable[[str], Fate]
-"""Draws the Fate of a statement, by its name; those of a lane are append, begin-life and look."""
+"""Draws the Fate of a statement, by its name; append, begin-life and look are those of a lane,
+read-logs and save-starts those of a reader.
+"""
 
 
 class LaneRow(NamedTuple):
@@ -66,6 +70,7 @@ class Tables:
         self.lanes: dict[RowKey, LaneRow] = {}
         self.leader_epochs: dict[RowKey, int] = {}
         self.chunks: dict[RowKey, Chunk] = {}
+        self.start_offsets: dict[int, int] = {}
         self.end_floors: dict[int, int] = {}
         """Where a partition goes on at the earliest: all before that has been deleted."""
         self._places: dict[int, list[int]] = {}  # partition -> its rows' base offsets, ascending
@@ -135,6 +140,29 @@ class Tables:
         self.journal.put(self.leader_epochs, (partition_id, leader_epoch), end)
         return end
 
+    def read_logs(self, wanted: Sequence[LogWanted]) -> list[StoredLog]:
+        """Begin leader epochs, each at the end of its log unless it or a later one has begun; return the logs
+        as of then.
+        """
+        return [self._read_log(*one) for one in wanted]
+
+    def _read_log(self, partition_id: int, leader_epoch: int) -> StoredLog:
+        if all(epoch < leader_epoch for epoch, _ in self.epochs(partition_id)):
+            self.lead(partition_id, leader_epoch)
+        start = self.start_offsets.get(partition_id, 0)
+        rows = self.rows(partition_id, start)
+        return StoredLog(partition_id, start, self.end(partition_id), self.epochs(partition_id), rows)
+
+    def epochs(self, partition_id: int) -> list[tuple[int, int]]:
+        """Return the leader epochs that have begun in a partition, and where."""
+        return [(key[1], start) for key, start in self.leader_epochs.items() if key[0] == partition_id]
+
+    def save_starts(self, starts: Mapping[int, int]) -> None:
+        """Have logs start at offsets, unless they start later already."""
+        for partition_id, start in starts.items():
+            if start > self.start_offsets.get(partition_id, 0):
+                self.journal.put(self.start_offsets, partition_id, start)
+
     # -- reading
 
     def end(self, partition_id: int) -> int:
@@ -195,6 +223,8 @@ class PretendedEngine:
         self.up = True
         self.incarnation = 0
         """Counts outages: what was sent before one, and has had no effect, has none."""
+        self.history = "0"
+        """Another one once it has gone back to an older state."""
         self.connections: list[PretendedConnection] = []
 
     def connect(self, on_break: Callable[[str], None]) -> PretendedConnection:
@@ -211,6 +241,7 @@ class PretendedEngine:
         self.incarnation += 1
         if to is not None:
             self.tables.journal.roll_back(to)
+            self.history = str(self.incarnation)
         connections, self.connections = self.connections, []
         for connection in connections:
             connection.cut("the server is gone")
@@ -300,6 +331,44 @@ class PretendedConnection:
             self.on_break(reason)
 
 
+class PretendedReader:
+    """The way beside the lanes: each statement has a connection of its own."""
+
+    def __init__(self, engine: PretendedEngine) -> None:
+        self.engine = engine
+
+    def read_logs(
+        self,
+        wanted: Sequence[LogWanted],
+        done: Callable[[Sequence[StoredLog] | Broken], None],
+        *,
+        history: str,
+    ) -> None:
+        self._execute("read-logs", lambda tables: tables.read_logs(wanted), done, history)
+
+    def save_starts(
+        self, starts: Mapping[int, int], done: Callable[[Broken | None], None], *, history: str
+    ) -> None:
+        self._execute("save-starts", lambda tables: tables.save_starts(starts), done, history)
+
+    def _execute(
+        self, name: str, statement: Callable[[Tables], T], done: Callable[[T | Broken], None], history: str
+    ) -> None:
+        def failed(why: Failed | Broken) -> None:
+            connection.abandon()
+            done(why if isinstance(why, Broken) else Broken(f"{why.sqlstate} {why.message}".rstrip()))
+
+        def answered(result: T) -> None:
+            connection.abandon()
+            done(result)
+
+        if self.engine.history != history:
+            self.engine.later(REFUSED_MS, lambda: done(Broken(OTHER_HISTORY)))
+            return
+        connection = self.engine.connect(lambda reason: None)
+        connection.execute(name, lambda: statement(self.engine.tables), answered, failed)
+
+
 class PretendedSession:
     """A lane's session with the engine. Answers come late as well: those of a life that was given up."""
 
@@ -308,9 +377,13 @@ class PretendedSession:
         engine: PretendedEngine,
         place: tuple[int, int, int],
         answered: Callable[[int, Answer], None],
+        history: Callable[[], str] | None = None,
     ) -> None:
-        """`place` is (broker id, lane, broker epoch)."""
+        """`place` is (broker id, lane, broker epoch). With `history`, which returns the one that the broker
+        goes by, it begins no life on an engine of another.
+        """
         self.engine = engine
+        self.history = history
         self.place = place
         self.answered = answered
         self.connection: PretendedConnection | None = None
@@ -340,6 +413,9 @@ class PretendedSession:
             )
 
         connection = self.connection = self.engine.connect(broken)
+        if self.history is not None and self.engine.history != self.history():
+            connection.cut(OTHER_HISTORY)
+            return
         connection.execute(
             "begin-life",
             partial(self.engine.tables.begin_life, *self.place, life),

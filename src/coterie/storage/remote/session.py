@@ -76,7 +76,11 @@ class Session(Protocol):
         ...
 
     def reopen(self, life: int, look: Look) -> None:
-        """Connect anew, have the lane's row be in this life unless it is in a later one, and then look."""
+        """Connect anew, have the lane's row be in this life unless it is in a later one, and then look.
+
+        Broken where the engine is of another history than the broker's metadata: it has gone back to an older
+        state, in which others may lead.
+        """
         ...
 
     def abort(self) -> None:

@@ -1,0 +1,77 @@
+"""How logs are opened: a leader epoch begins in the database, and the log is read as it is then.
+
+The database refuses nobody here, as it does at a lane's gate. So a statement may take effect late, when
+others lead: it begins no epoch that is older than one that has begun, and moves no start back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple, Protocol
+
+from coterie.storage.epochs import Epochs, from_start
+from coterie.storage.remote.chunk import Chunk
+from coterie.storage.remote.session import Broken
+
+
+class LogWanted(NamedTuple):
+    """A partition that this broker leads, and the leader epoch that it begins there."""
+
+    partition_id: int
+    leader_epoch: int
+
+
+class StoredLog(NamedTuple):
+    """What the database holds of a partition.
+
+    `epochs` are its rows of leader epochs, each with the offset where it began, in any order; the one
+    that was wanted is among them, unless a later one is. `chunks` are the rows from the one on that holds
+    `start_offset`, ascending; the log goes on at `end_offset`, or behind them.
+    """
+
+    partition_id: int
+    start_offset: int
+    end_offset: int
+    epochs: Sequence[tuple[int, int]]
+    chunks: Sequence[Chunk]
+
+    @property
+    def newest_epoch(self) -> int:
+        """The newest leader epoch that has begun."""
+        return max(epoch for epoch, _ in self.epochs)
+
+
+class RemoteReader(Protocol):
+    """The way to the database beside the lanes.
+
+    `history` is the engine's, by the metadata that the broker goes by. An engine of another one is not asked:
+    it has gone back to an older state, in which others may lead. Then, and whenever no answer
+    will come, `done` takes Broken; it is never called from within. Any number of calls may be under way.
+    """
+
+    def read_logs(
+        self,
+        wanted: Sequence[LogWanted],
+        done: Callable[[Sequence[StoredLog] | Broken], None],
+        *,
+        history: str,
+    ) -> None:
+        """Begin leader epochs, each at the end of its log, and read the logs as of then, in one statement.
+
+        An epoch that has begun already stays as it is; nothing begins where a later one has.
+        """
+        ...
+
+    def save_starts(
+        self, starts: Mapping[int, int], done: Callable[[Broken | None], None], *, history: str
+    ) -> None:
+        """Write down where logs start, by partition id; one that starts later already stays as it is."""
+        ...
+
+
+def epochs_of(rows: Iterable[tuple[int, int]], start_offset: int) -> Epochs:
+    """Return the leader epochs of a log that starts at an offset; those without records are left out."""
+    ascending = sorted(rows)
+    written = [before for before, after in pairwise(ascending) if before[1] < after[1]]
+    return from_start([*written, *ascending[-1:]], start_offset)

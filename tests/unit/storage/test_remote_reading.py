@@ -1,0 +1,153 @@
+"""Opening logs in a database: an epoch begins where the log ends, once, and never behind a later one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from coterie.storage.remote.chunk import Chunk
+from coterie.storage.remote.pretended import BROKEN, Fate, PretendedEngine, PretendedReader, PretendedSession
+from coterie.storage.remote.reading import LogWanted, StoredLog, epochs_of
+from coterie.storage.remote.session import Broken, Look, Reopened
+
+PARTITION = 7
+
+
+class Scene:
+    """An engine with one partition, and what a reader is answered; everything takes a moment."""
+
+    def __init__(self) -> None:
+        self.soon: list[Callable[[], object]] = []
+        self.fate = Fate()
+        self.engine = PretendedEngine(lambda _: self.fate, lambda _, do: self.soon.append(do))
+        self.reader = PretendedReader(self.engine)
+        self.broker_epoch = self.engine.tables.register(1, 1)
+
+    def answer(self, ask: Callable[[Callable[[Any], None]], None]) -> Any:
+        """Return the one answer to a question."""
+        answers: list[Any] = []
+        ask(answers.append)
+        assert not answers
+        while self.soon:
+            self.soon.pop(0)()
+        (answer,) = answers
+        return answer
+
+    def read(self, epoch: int, *, history: str = "0") -> StoredLog | Broken:
+        wanted = [LogWanted(PARTITION, epoch)]
+        answer = self.answer(lambda done: self.reader.read_logs(wanted, done, history=history))
+        return answer if isinstance(answer, Broken) else answer[0]
+
+    def save_start(self, offset: int, *, history: str = "0") -> Broken | None:
+        starts = {PARTITION: offset}
+        found: Broken | None = self.answer(
+            lambda done: self.reader.save_starts(starts, done, history=history)
+        )
+        return found
+
+    def append(self, *ends: int) -> list[Chunk]:
+        """Append rows that reach up to offsets, and return them."""
+        tables, rows = self.engine.tables, []
+        for end in ends:
+            rows.append(Chunk(PARTITION, tables.end(PARTITION), end - 1, 3, 0, 1, b"head", b"data"))
+            tables._insert(rows[-1])
+        return rows
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+def test_an_epoch_begins_where_the_log_ends_and_all_of_it_is_read(scene: Scene):
+    rows = scene.append(3, 5)
+
+    assert scene.read(4) == StoredLog(PARTITION, 0, 5, [(4, 5)], rows)
+
+
+def test_an_epoch_that_has_begun_stays_where_it_has(scene: Scene):
+    scene.read(4)
+    scene.append(3)
+
+    again = scene.read(4)
+
+    assert isinstance(again, StoredLog)
+    assert (again.epochs, again.end_offset) == ([(4, 0)], 3)
+
+
+def test_nothing_begins_where_a_later_epoch_has(scene: Scene):
+    scene.read(6)
+
+    late = scene.read(5)
+
+    assert isinstance(late, StoredLog)
+    assert (late.epochs, late.newest_epoch) == ([(6, 0)], 6)
+
+
+def test_a_start_moves_up_and_never_back(scene: Scene):
+    _, second, third = scene.append(2, 4, 6)
+
+    assert scene.save_start(3) is None
+    assert scene.save_start(1) is None
+
+    stored = scene.read(1)
+    assert isinstance(stored, StoredLog)
+    assert (stored.start_offset, stored.chunks) == (3, [second, third])
+
+
+def test_an_engine_of_another_history_is_not_asked(scene: Scene):
+    scene.append(3)
+
+    assert isinstance(scene.read(4, history="1"), Broken)
+    assert isinstance(scene.save_start(2, history="1"), Broken)
+
+    assert not scene.engine.tables.leader_epochs
+    assert not scene.engine.tables.start_offsets
+
+
+@pytest.mark.parametrize("failure", [BROKEN, "53100"])
+def test_a_statement_that_fails_is_answered_so(scene: Scene, failure: str):
+    scene.fate = Fate(effect_ms=None, failure=failure)
+
+    assert isinstance(scene.read(4), Broken)
+    assert not scene.engine.connections
+
+
+def test_an_engine_that_has_gone_back_has_another_history(scene: Scene):
+    mark = scene.engine.tables.journal.mark()
+    scene.append(3)
+
+    scene.engine.go_away(to=mark)
+    scene.engine.come_back()
+
+    assert isinstance(scene.read(4), Broken)
+    assert isinstance(scene.read(4, history=scene.engine.history), StoredLog)
+
+
+def test_a_lane_begins_no_life_on_an_engine_of_another_history(scene: Scene):
+    answers: list[Any] = []
+    known = ["1"]
+    session = PretendedSession(
+        scene.engine, (1, 0, scene.broker_epoch), lambda _, answer: answers.append(answer), lambda: known[0]
+    )
+
+    def reopen(life: int) -> None:
+        session.reopen(life, Look(None, None))
+        while scene.soon:
+            scene.soon.pop(0)()
+
+    reopen(1)
+    known[0] = "0"
+    reopen(2)
+
+    assert isinstance(answers[0], Broken)
+    assert answers[1:] == [Reopened(in_doubt_there=True, acknowledged_there=True)]
+    assert scene.engine.tables.lanes[1, 0].life == 2
+
+
+def test_epochs_are_in_order_and_those_without_records_are_left_out():
+    assert epochs_of([(5, 7), (1, 0), (3, 4), (4, 4)], 0) == [(1, 0), (4, 4), (5, 7)]
+    assert epochs_of([(5, 7), (1, 0), (4, 4)], 5) == [(4, 5), (5, 7)]
+    assert epochs_of([(5, 7), (6, 7)], 7) == [(6, 7)]
