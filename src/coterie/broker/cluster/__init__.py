@@ -10,6 +10,8 @@ terms       the times that a broker's life goes by
 lifecycle   the life of a broker, from its registration to its departure
 actions     what that wants done
 engine      what the one that holds the metadata offers a broker
+member      that carried out: sessions with the engine, and what the broker is to host
+applying    what is different from one image to the next
 pretended   the engine in memory, with faults that somebody chooses
 database    that, with the lanes and chunks of storage/remote in the same place
 """

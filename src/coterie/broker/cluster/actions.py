@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias
 
-from coterie.broker.cluster.statements import Statement
+from coterie.broker.cluster.changes import Change
+from coterie.broker.cluster.statements import BrokerHeartbeat, ReadDelta
 
 
 class Connect(NamedTuple):
@@ -46,4 +47,6 @@ class Exit(NamedTuple):
     sentence: str
 
 
-Action: TypeAlias = Connect | Serve | Suspend | Resume | Fence | Drain | Exit | Statement
+Action: TypeAlias = (
+    Connect | Serve | Suspend | Resume | Fence | Drain | Exit | Change | BrokerHeartbeat | ReadDelta
+)

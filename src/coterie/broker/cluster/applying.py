@@ -1,0 +1,94 @@
+"""What is different between two images, for the broker that goes from one to the other. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from coterie.base.ids import TopicPartition
+from coterie.broker.cluster.image import Image, PartitionRow, TopicRow
+
+
+class Election(NamedTuple):
+    """A partition whose leader is another, or leads it in another epoch, or which is new."""
+
+    name: TopicPartition
+    row: PartitionRow
+
+
+class DeletedTopic(NamedTuple):
+    """A topic that is gone, with the partitions that it had."""
+
+    topic: TopicRow
+    partitions: tuple[PartitionRow, ...]
+
+
+class Differences(NamedTuple):
+    """Two images, compared. A topic that was deleted and made again by name is in `deleted` and `made`."""
+
+    brokers: bool
+    """Whether other brokers live, or are elsewhere."""
+    deleted: Sequence[DeletedTopic]
+    made: Sequence[TopicRow]
+    changed: Sequence[TopicRow]
+    """Topics of which the settings or the number of partitions are others, or may be."""
+    elections: Sequence[Election]
+    settings: bool
+    """Whether dynamic settings are others."""
+
+
+def differences(before: Image, after: Image) -> Differences:
+    """Return the differences. Whatever two images share by identity is not looked at."""
+    made, changed = [], []
+    elections: list[Election] = []
+    for topic in after.topics():
+        was = before.topic_by_id(topic.topic_id)
+        if was is None:
+            made.append(topic)
+        elif was is not topic and was != topic:
+            changed.append(topic)
+        elections += _elections(topic, before, after)
+    deleted = [
+        DeletedTopic(topic, before.partitions(topic.topic_id))
+        for topic in before.topics()
+        if after.topic_by_id(topic.topic_id) is None
+    ]
+    brokers, settings = _brokers_shown(before) != _brokers_shown(after), before.settings != after.settings
+    return Differences(brokers, deleted, made, changed, elections, settings)
+
+
+def _elections(topic: TopicRow, before: Image, after: Image) -> Iterator[Election]:
+    rows, were = after.partitions(topic.topic_id), before.partitions(topic.topic_id)
+    if rows is were:
+        return
+    for row in rows:
+        was = were[row.number] if row.number < len(were) else None
+        if was is None or (was.leader, was.leader_epoch) != (row.leader, row.leader_epoch):
+            yield Election(TopicPartition(topic.name, row.number), row)
+
+
+def _brokers_shown(image: Image) -> list[object]:
+    """Return each broker as clients are shown it."""
+    rows = [image.brokers[broker_id] for broker_id in image.unfenced]
+    return [(row.broker_id, row.listeners, row.rack) for row in rows]
+
+
+def contradicts(before: Image, after: Image, me: int) -> bool:
+    """Return whether an image is not what another became: the engine has gone back to an older state, and
+    what this broker led in an epoch there, another may lead now in the same, or it in an earlier one.
+
+    What cannot be seen of it is in partitions that the broker leads in both, in one epoch.
+    """
+    mine, now = before.brokers.get(me), after.brokers.get(me)
+    if mine is not None and (now is None or now.broker_epoch < mine.broker_epoch):
+        return True
+    return any(_is_undone(row, after, me) for row in before.all_partitions())
+
+
+def _is_undone(was: PartitionRow, after: Image, me: int) -> bool:
+    row = after.partition(was.topic_id, was.number)
+    if row is None:
+        return False
+    if row.leader_epoch == was.leader_epoch:
+        return row.leader != was.leader and me in (row.leader, was.leader)
+    return row.leader_epoch < was.leader_epoch

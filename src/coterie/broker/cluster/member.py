@@ -1,0 +1,462 @@
+"""A broker as a member of its cluster: what its life wants done, is done. Without input or output.
+
+`BrokerLifecycle` decides; this sends its statements, feeds the answers back, keeps its two sessions with the
+engine and its one timer, and tells `Hosting` what it may serve. Beside that it has metadata changed on behalf
+of clients, and gives partitions back to their preferred leaders.
+
+One session is the broker's membership: heartbeats alone. The other is for statements that may have to wait;
+what waits too long there is given up with the session. An image is applied before anything that follows from
+it is done.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+from coterie.broker.cluster.actions import (
+    Action,
+    Connect,
+    Drain,
+    Exit,
+    Fence,
+    Resume,
+    Serve,
+    Suspend,
+)
+from coterie.broker.cluster.changes import (
+    Change,
+    Changed,
+    CreateTopics,
+    GiveLeadership,
+    NotChanged,
+    PartitionKey,
+)
+from coterie.broker.cluster.engine import MetadataEngine, MetadataSession
+from coterie.broker.cluster.giving_back import GivingBack
+from coterie.broker.cluster.image import Delta, Image
+from coterie.broker.cluster.lifecycle import BrokerLifecycle, Phase
+from coterie.broker.cluster.statements import (
+    Answer,
+    BrokerHeartbeat,
+    HeartbeatAnswer,
+    ProducerIds,
+    ReadDelta,
+    ReserveProducerIds,
+    Statement,
+)
+
+ANSWER_WITHIN_MS = 2_500
+"""How long a statement is waited for: longer than an engine waits for its own locks."""
+SEEN_WITHIN_MS = 500
+"""How long the maker of a topic waits for the other brokers to know of it, once this one does."""
+APPLIED_WITHIN_MS = 5_000
+RETRY_MS = 100
+
+Proposed = Callable[[Changed | NotChanged | None], None]
+"""Takes what came of a change; None where that is not known."""
+
+
+class Hosting(Protocol):
+    """What a broker serves, and to whom. Nothing here fails; what does, ends the process."""
+
+    def apply(self, before: Image, after: Image) -> None:
+        """Go by another image: who leads, which topics there are."""
+        ...
+
+    def serve(self, broker_epoch: int) -> None:
+        """Lead what the image says, in this broker epoch."""
+        ...
+
+    def suspend(self) -> None:
+        """Answer that others may lead; let timers stand still."""
+        ...
+
+    def resume(self, *, anew: bool) -> None:
+        """Go on where it was suspended. `anew` says that the engine may have gone back."""
+        ...
+
+    def fence(self) -> None:
+        """Lead nothing any more."""
+        ...
+
+    def drain(self, done: Callable[[], None]) -> None:
+        """Decide nothing more, and have `done` called once what is decided has landed."""
+        ...
+
+    def release(self, partitions: Sequence[PartitionKey], done: Callable[[], None]) -> None:
+        """Decide nothing more in some partitions, until they are led in another epoch; `done` as above."""
+        ...
+
+    def exit(self, sentence: str) -> None:
+        """End the process; the sentence says why, "" if it was asked to."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class _Sent:
+    """A statement on the session for statements, and by when it has to be answered."""
+
+    statement: Statement
+    answered: Callable[[Answer | None], None]
+    by_ms: int
+
+
+@dataclass(slots=True, eq=False)
+class _Made:
+    """A change that was made, and waits for the own image, or for those of all, to show it."""
+
+    answer: Changed
+    answered: Proposed
+    by_all: bool
+    by_ms: int
+    shown: bool = False
+    """Whether the own image does."""
+
+
+class _Statements:
+    """The session for statements, opened when there is one to send; what waits too long ends it."""
+
+    def __init__(self, engine: MetadataEngine, clock: Callable[[], int]) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._session: MetadataSession | None = None
+        self._attempt = 0
+        self._opening = False
+        self._sent: deque[_Sent] = deque()  # oldest first
+
+    @property
+    def next_ms(self) -> int | None:
+        """When the oldest is given up."""
+        return self._sent[0].by_ms if self._sent else None
+
+    def send(self, statement: Statement, answered: Callable[[Answer | None], None]) -> None:
+        """Send a statement; `answered` is called once, with None if what came of it is not known."""
+        sent = _Sent(statement, answered, self._clock() + ANSWER_WITHIN_MS)
+        self._sent.append(sent)
+        if self._session is not None:
+            self._session.send(statement, partial(self._answered, sent))
+        elif not self._opening:
+            self._open()
+
+    def _open(self) -> None:
+        self._attempt += 1
+        self._opening = True
+        attempt = self._attempt
+
+        def opened(session: MetadataSession, _: str) -> None:
+            if attempt != self._attempt:
+                session.close()
+                return
+            self._opening, self._session = False, session
+            for sent in [*self._sent]:
+                session.send(sent.statement, partial(self._answered, sent))
+
+        self._engine.connect(opened=opened, ended=lambda: self._ended(attempt))
+
+    def _answered(self, sent: _Sent, answer: Answer | None) -> None:
+        if sent in self._sent:
+            self._sent.remove(sent)
+            sent.answered(answer)
+
+    def _ended(self, attempt: int) -> None:
+        if attempt == self._attempt:
+            self.close()
+
+    def give_up_late(self, now_ms: int) -> None:
+        """End the session if the oldest statement waits for too long."""
+        if self._sent and self._sent[0].by_ms <= now_ms:
+            self.close()
+
+    def close(self) -> None:
+        """End the session: what was sent has no answer."""
+        self._attempt += 1
+        self._opening = False
+        session, self._session = self._session, None
+        waiting, self._sent = self._sent, deque()
+        if session is not None:
+            session.close()
+        for sent in waiting:
+            sent.answered(None)
+
+
+class ClusterMember:
+    """One broker's part in the cluster, from its start to its exit.
+
+    `clock` is monotonic; `arm` has `tick` called at a time, and forgets the time before. The owner calls
+    `begin`, `tick` and `terminate`, asks `serves_until_ms` before anybody is answered, and calls `tick` if
+    that time has come.
+    """
+
+    def __init__(
+        self,
+        lifecycle: BrokerLifecycle,
+        engine: MetadataEngine,
+        hosting: Hosting,
+        *,
+        clock: Callable[[], int],
+        arm: Callable[[int | None], None],
+    ) -> None:
+        self.lifecycle = lifecycle
+        self.history: str | None = None
+        """That of the engine whose metadata the broker goes by; None before it has connected."""
+        self._engine = engine
+        self._hosting = hosting
+        self._clock = clock
+        self._arm = arm
+        self._statements = _Statements(engine, clock)
+        self._membership: MetadataSession | None = None
+        self._attempt = 0
+        self._applied = lifecycle.image
+        self._giving = GivingBack(lifecycle.broker_id, 0)
+        self._give = False  # whether something may have changed of what is to be given back
+        self._gave_ms = -1
+        self._retry_ms: int | None = None
+        self._made: list[_Made] = []
+        self._events: deque[Callable[[int], Sequence[Action]]] = deque()
+        self._acting = False
+
+    # -- what its owner says and asks
+
+    def begin(self) -> None:
+        """Begin the broker's life."""
+        self.tick()
+
+    def tick(self) -> None:
+        """Look at the clock, and do what is due."""
+        self._statements.give_up_late(self._clock())
+        self._happen(self.lifecycle.tick)
+
+    def terminate(self) -> None:
+        """Leave the cluster, and exit."""
+        self._happen(self.lifecycle.terminate)
+
+    def refused(self, broker_epoch: int) -> None:
+        """Take note that an append of an epoch was refused, or that what it has led is not to be relied on:
+        the broker registers anew.
+        """
+        self._happen(lambda now_ms: self.lifecycle.refused(broker_epoch, now_ms))
+
+    @property
+    def serves_until_ms(self) -> int:
+        """When the broker stops serving unless it hears from the engine before; 0 if it does not serve."""
+        return self.lifecycle.serves_until_ms
+
+    @property
+    def image(self) -> Image:
+        """The metadata that the broker goes by."""
+        return self._applied
+
+    def propose(self, change: Change, answered: Proposed) -> None:
+        """Have metadata changed; `answered` is called once the own image shows it, None if what came of it is
+        not known. What makes topics is answered when all brokers know of them, or some time later.
+        """
+
+        def came(answer: Answer | None) -> None:
+            if not isinstance(answer, Changed):
+                answered(answer if isinstance(answer, NotChanged) else None)
+                return
+            by_all = isinstance(change, CreateTopics)
+            self._made.append(_Made(answer, answered, by_all, self._clock() + APPLIED_WITHIN_MS))
+            self._happen(lambda now_ms: self.lifecycle.notified(answer.version, now_ms))
+
+        self._statements.send(change, came)
+        self._arm_next()
+
+    def reserve_producer_ids(self, answered: Callable[[ProducerIds | None], None]) -> None:
+        """Have a block of producer ids that no other broker gets; None if there is none to be had now."""
+
+        def came(answer: Answer | None) -> None:
+            answered(answer if isinstance(answer, ProducerIds) else None)
+
+        self._statements.send(ReserveProducerIds(), came)
+        self._arm_next()
+
+    # -- events and what they lead to
+
+    def _happen(self, event: Callable[[int], Sequence[Action]]) -> None:
+        """Have an event come to the broker's life, behind those that are being acted on."""
+        self._events.append(event)
+        if self._acting:
+            return
+        self._acting = True
+        try:
+            while self._events:
+                actions = self._events.popleft()(self._clock())
+                self._apply_image()
+                for action in actions:
+                    self._carry_out(action)
+        finally:
+            self._acting = False
+        self._give_back()
+        self._answer_made()
+        self._arm_next()
+
+    def _apply_image(self) -> None:
+        before, after = self._applied, self.lifecycle.image
+        if after is not before:
+            self._applied = after
+            self._give = True
+            self._hosting.apply(before, after)
+
+    def _carry_out(self, action: Action) -> None:
+        match action:
+            case Connect():
+                self._connect()
+            case BrokerHeartbeat():
+                self._send_heartbeat(action)
+            case Serve(broker_epoch):
+                self._giving, self._give = GivingBack(self.lifecycle.broker_id, broker_epoch), True
+                self._hosting.serve(broker_epoch)
+            case Suspend():
+                self._hosting.suspend()
+            case Resume(anew):
+                self._resume(anew=anew)
+            case Fence():
+                self._hosting.fence()
+            case Drain():
+                self._hosting.drain(lambda: self._happen(self.lifecycle.drained))
+            case Exit(sentence):
+                self._exit(sentence)
+            case _:
+                self._send(action)
+
+    def _resume(self, *, anew: bool) -> None:
+        self._give = True
+        if anew:
+            self._giving.forget_answers()
+        self._hosting.resume(anew=anew)
+
+    def _exit(self, sentence: str) -> None:
+        self._attempt += 1
+        if self._membership is not None:
+            self._membership.close()
+        self._statements.close()
+        self._hosting.exit(sentence)
+
+    # -- sessions
+
+    def _connect(self) -> None:
+        self._attempt += 1
+        attempt = self._attempt
+        before, self._membership = self._membership, None
+        if before is not None:
+            before.close()
+
+        def opened(session: MetadataSession, history: str) -> None:
+            if attempt != self._attempt:
+                session.close()
+                return
+            self._membership = session
+            if self.history not in (None, history):
+                self._give_up_made()
+            self.history = history
+            self._happen(lambda now_ms: self.lifecycle.connected(history, now_ms))
+
+        def ended() -> None:
+            if attempt == self._attempt:
+                self._membership = None
+                self._happen(self.lifecycle.disconnected)
+
+        def notified(version: int) -> None:
+            if attempt == self._attempt:
+                self._happen(lambda now_ms: self.lifecycle.notified(version, now_ms))
+
+        self._engine.connect(opened=opened, ended=ended, notified=notified)
+
+    def _send_heartbeat(self, heartbeat: BrokerHeartbeat) -> None:
+        def answered(answer: Answer | None) -> None:
+            if isinstance(answer, HeartbeatAnswer):
+                self._happen(lambda now_ms: self.lifecycle.heartbeat_answered(heartbeat, answer, now_ms))
+
+        if self._membership is not None:
+            self._membership.send(heartbeat, answered)
+
+    def _send(self, statement: Change | ReadDelta) -> None:
+        lifecycle = self.lifecycle
+
+        def answered(answer: Answer | None) -> None:
+            if isinstance(answer, Delta) and isinstance(statement, ReadDelta):
+                self._happen(lambda now_ms: lifecycle.delta_read(statement, answer, now_ms))
+            elif isinstance(answer, Changed | NotChanged) and not isinstance(statement, ReadDelta):
+                self._happen(lambda now_ms: lifecycle.change_answered(statement, answer, now_ms))
+            else:
+                self._happen(lambda now_ms: lifecycle.unanswered(statement, now_ms))
+
+        self._statements.send(statement, answered)
+
+    # -- changes on behalf of clients
+
+    def _answer_made(self) -> None:
+        """Answer for the changes that the own image shows, and that of all where that is waited for."""
+        if not self._made:
+            return
+        now_ms, made_before = self._clock(), self._made
+        self._made = [made for made in made_before if not self._is_decided(made, now_ms)]
+        for made in made_before:
+            if made not in self._made:
+                made.answered(made.answer if self._shows(made) else None)
+
+    def _shows(self, made: _Made) -> bool:
+        return self._applied.version >= made.answer.version
+
+    def _is_decided(self, made: _Made, now_ms: int) -> bool:
+        if self._shows(made):
+            if not made.by_all or self.lifecycle.seen_by_all >= made.answer.version:
+                return True
+            if not made.shown:
+                made.shown = True
+                made.by_ms = now_ms + SEEN_WITHIN_MS
+        return made.by_ms <= now_ms
+
+    def _give_up_made(self) -> None:
+        """Answer that nothing is known of what was changed: the engine is not the one that has changed it."""
+        given_up, self._made = self._made, []
+        for made in given_up:
+            made.answered(None)
+
+    # -- giving back
+
+    def _give_back(self) -> None:
+        """Give back what is due. It takes a look at all partitions: only when something may have changed."""
+        giving, now_ms = self._giving, self._clock()
+        if self.lifecycle.phase is not Phase.LIVE or not (self._give or self._is_time_to_give(now_ms)):
+            return
+        self._give, self._gave_ms = False, now_ms
+        for offer in giving.due(self._applied, now_ms):
+            self._hosting.release(offer.partitions, partial(self._offer, giving, offer))
+
+    def _is_time_to_give(self, now_ms: int) -> bool:
+        at_ms = self._give_next_ms
+        return at_ms is not None and at_ms <= now_ms
+
+    @property
+    def _give_next_ms(self) -> int | None:
+        """When there may be something to give back; what was due at the last look is offered in its turn."""
+        times = [at_ms for at_ms in (self._giving.next_ms, self._retry_ms) if at_ms is not None]
+        return min((at_ms for at_ms in times if at_ms > self._gave_ms), default=None)
+
+    def _offer(self, giving: GivingBack, offer: GiveLeadership) -> None:
+        def answered(answer: Answer | None) -> None:
+            giving.answered(offer, answer if isinstance(answer, Changed | NotChanged) else None)
+            if isinstance(answer, Changed):
+                self._happen(lambda now_ms: self.lifecycle.notified(answer.version, now_ms))
+            else:
+                self._retry_ms = self._clock() + RETRY_MS
+                self._arm_next()
+
+        self._statements.send(offer, answered)
+        self._arm_next()
+
+    def _arm_next(self) -> None:
+        if self._acting:
+            return
+        times = [self.lifecycle.next_ms, self._statements.next_ms]
+        times += [made.by_ms for made in self._made]
+        if self.lifecycle.phase is Phase.LIVE:
+            times.append(self._give_next_ms)
+        if self.lifecycle.phase is not Phase.ENDED:
+            self._arm(min((at_ms for at_ms in times if at_ms is not None), default=None))

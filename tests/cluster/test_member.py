@@ -1,0 +1,309 @@
+"""A member of a cluster does what its life wants done: in order, once, and never by an older image."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cluster.engine_kit import BROKERS, changes
+from cluster.members import Members, RecordingHosting
+from coterie.broker.cluster.applying import contradicts, differences
+from coterie.broker.cluster.changes import (
+    Changed,
+    CreateTopics,
+    DeleteTopics,
+    NewTopic,
+    NotChanged,
+    SetSetting,
+    TakeOver,
+    Why,
+)
+from coterie.broker.cluster.image import Image
+from coterie.broker.cluster.member import SEEN_WITHIN_MS
+from coterie.broker.cluster.pretended import Fate, PretendedEngine
+
+ORDERS = CreateTopics((NewTopic(UUID(int=1), "orders", ((1, 2), (2, 3), (3, 1))),))
+SWALLOWED = Fate(None, None, 60_000)
+
+
+@pytest.fixture
+def cluster() -> Members:
+    """Three brokers that serve, and a topic of which each is to lead a partition."""
+    members = Members()
+    members.run(200)
+    members.change(ORDERS)
+    members.run(2_000)
+    return members
+
+
+# -- serving
+
+
+def test_a_broker_serves_in_the_epoch_of_its_registration_by_an_image_that_has_it():
+    cluster = Members(1)
+    cluster.run(100)
+    assert cluster.brokers[0].hosting.calls == ["apply 0", "apply 1", "serve 1"]
+
+
+def test_all_images_end_up_alike_and_every_election_is_applied(cluster: Members):
+    image = cluster.database.metadata.image
+    assert [broker.hosting.image for broker in cluster.brokers] == [image] * 3
+    led = {("orders", row.number): (row.leader, row.leader_epoch) for row in image.all_partitions()}
+    assert [broker.hosting.led for broker in cluster.brokers] == [led] * 3
+
+
+def test_a_broker_says_when_it_stops_serving(cluster: Members):
+    broker = cluster.brokers[0]
+    assert cluster.now < broker.member.serves_until_ms <= cluster.now + 1_200
+    broker.reaches = False
+    cluster.database.go_away()
+    cluster.run(1_300)
+    assert broker.member.serves_until_ms == 0
+    assert broker.hosting.told[-1] == "suspend"
+
+
+def test_a_broker_goes_on_where_it_was_when_the_engine_is_back(cluster: Members):
+    cluster.database.go_away()
+    cluster.run(5_000)
+    cluster.database.come_back()
+    cluster.run(500)
+    for broker in cluster.brokers:
+        assert broker.hosting.told[-2:] == ["suspend", "resume"]
+
+
+def test_a_broker_reads_all_anew_before_it_goes_on_at_an_engine_that_went_back(cluster: Members):
+    moment = cluster.database.moment()
+    cluster.change(DeleteTopics((UUID(int=1),)))
+    cluster.run(100)
+    assert not cluster.brokers[0].hosting.led
+
+    cluster.database.fall_back(moment, "1")
+    cluster.run(1_000)
+
+    for broker in cluster.brokers:
+        version = cluster.database.metadata.image.version
+        calls = broker.hosting.calls
+        at = calls.index("suspend")
+        assert calls[at : at + 3] == ["suspend", f"apply {version}", "resume anew"]
+        assert broker.member.history == "1"
+        assert len(broker.hosting.led) == 3
+
+
+def test_what_a_dead_broker_led_others_lead(cluster: Members):
+    cluster.brokers[0].kill()
+    cluster.until(lambda: cluster.database.metadata.image.live == (2, 3), within_ms=900)
+    cluster.run(10)
+    for broker in cluster.brokers[1:]:
+        assert broker.hosting.led["orders", 0] == (2, 1)
+
+
+def test_a_broker_whose_append_was_refused_registers_anew(cluster: Members):
+    broker = cluster.brokers[1]
+    before = broker.lifecycle.broker_epoch
+    broker.member.refused(before - 1)
+    assert "fence" not in broker.hosting.told
+    broker.member.refused(before)
+    assert broker.hosting.told[-1] == "fence"
+    cluster.run(200)
+    assert broker.hosting.told[-1] == f"serve {broker.lifecycle.broker_epoch}"
+    assert broker.lifecycle.broker_epoch > before
+    assert broker.hosting.led["orders", 1] == (2, 1)
+
+
+# -- leaving
+
+
+def test_a_broker_that_is_asked_to_stop_leaves_when_all_it_decided_has_landed(cluster: Members):
+    broker = cluster.brokers[0]
+    broker.hosting.held = []
+    broker.member.terminate()
+    cluster.run(2_000)
+    assert broker.hosting.told[-1] == "drain"
+    assert cluster.database.metadata.image.unfenced == (1, 2, 3)
+    assert cluster.brokers[1].hosting.led["orders", 0] == (1, 0)
+
+    (landed,) = broker.hosting.held
+    landed()
+    cluster.run(20)
+    assert cluster.brokers[1].hosting.led["orders", 0] == (2, 1)
+    assert broker.hosting.told[-1] == "fence"
+    cluster.run(600)
+    assert broker.hosting.sentence == ""
+    assert not any(one.broker_id == 1 for one in cluster.database.metadata._sessions)
+
+
+def test_a_broker_whose_id_another_process_has_taken_exits_with_a_sentence(cluster: Members):
+    first = cluster.brokers[0]
+    second = type(first)(cluster, 1)
+    cluster.run(1_000)
+    assert first.hosting.sentence is not None
+    assert "another process has registered as broker 1" in first.hosting.sentence
+    assert second.hosting.told == [f"serve {second.lifecycle.broker_epoch}"]
+
+
+# -- changes for clients
+
+
+def test_a_change_is_answered_once_the_own_image_shows_it(cluster: Members):
+    broker = cluster.brokers[0]
+    answers = cluster.propose(broker, SetSetting("", "x", "1", 0))
+    cluster.until(lambda: answers, within_ms=10)
+    (answer,) = answers
+    assert isinstance(answer, Changed)
+    assert broker.hosting.image.version == answer.version
+    assert broker.hosting.image.setting("", "x") == "1"
+
+
+def test_a_topic_is_made_once_all_brokers_know_of_it(cluster: Members):
+    answers = cluster.propose(cluster.brokers[0], CreateTopics((NewTopic(UUID(int=2), "new", ((1,),)),)))
+    cluster.until(lambda: answers, within_ms=10 + SEEN_WITHIN_MS)
+    assert isinstance(answers[0], Changed)
+    assert all(("new", 0) in broker.hosting.led for broker in cluster.brokers)
+
+
+def test_a_topic_is_made_though_a_broker_does_not_hear_of_it(cluster: Members):
+    silent = cluster.brokers[2]
+    silent.fate = SWALLOWED
+    cluster.run(20)
+    answers = cluster.propose(cluster.brokers[0], CreateTopics((NewTopic(UUID(int=2), "new", ((1,),)),)))
+    took_ms = cluster.until(lambda: answers)
+    assert isinstance(answers[0], Changed)
+    assert ("new", 0) not in silent.hosting.led
+    assert SEEN_WITHIN_MS <= took_ms <= SEEN_WITHIN_MS + 20
+
+
+def test_a_change_that_is_refused_is_answered_with_the_reason(cluster: Members):
+    answers = cluster.propose(cluster.brokers[0], ORDERS)
+    cluster.run(10)
+    assert answers == [NotChanged(Why.NAME_TAKEN, names=("orders",))]
+
+
+def test_a_change_that_is_not_answered_in_time_is_not_known_of_and_the_next_is_made(cluster: Members):
+    broker = cluster.brokers[0]
+    broker.fates = [SWALLOWED]
+    lost = cluster.propose(broker, SetSetting("", "x", "1", 0))
+    behind = cluster.propose(broker, SetSetting("", "y", "1", 0))
+    cluster.run(2_600)
+    assert lost == [None]
+    assert len(behind) == 1
+    after = cluster.propose(broker, SetSetting("", "z", "1", 0))
+    cluster.run(20)
+    assert isinstance(after[0], Changed)
+    assert broker.hosting.told == [f"serve {broker.lifecycle.broker_epoch}"]  # heartbeats went on
+
+
+def test_a_change_is_not_known_of_where_the_engine_is_not_reached(cluster: Members):
+    broker = cluster.brokers[0]
+    cluster.database.go_away()
+    answers = cluster.propose(broker, SetSetting("", "x", "1", 0))
+    cluster.run(20)
+    assert answers == [None]
+
+
+def test_a_change_is_not_known_of_once_the_engine_went_back(cluster: Members):
+    broker = cluster.brokers[0]
+    moment = cluster.database.moment()
+    cluster.brokers[2].fate = SWALLOWED  # so that not all hear of it
+    answers = cluster.propose(broker, CreateTopics((NewTopic(UUID(int=2), "new", ((1,),)),)))
+    cluster.run(20)
+    cluster.database.fall_back(moment, "1")
+    cluster.run(100)
+    assert answers == [None]
+
+
+def test_two_brokers_never_have_the_same_producer_ids(cluster: Members):
+    blocks: list[object] = []
+    for broker in cluster.brokers:
+        broker.member.reserve_producer_ids(blocks.append)
+    cluster.run(20)
+    assert [block for block in blocks if block is not None] == [*dict.fromkeys(blocks)]
+    assert len(blocks) == 3
+
+
+# -- giving back
+
+
+def return_of_first(cluster: Members) -> None:
+    """Have broker 1 die, and another process of its come when all is led by others."""
+    cluster.brokers[0].kill()
+    cluster.until(lambda: cluster.brokers[1].hosting.led["orders", 0] == (2, 1))
+    cluster.brokers[0] = type(cluster.brokers[0])(cluster, 1)
+
+
+def test_a_preferred_leader_that_is_back_is_given_its_partitions(cluster: Members):
+    return_of_first(cluster)
+    cluster.run(9_000)
+    assert not cluster.brokers[1].hosting.released
+    cluster.run(1_500)
+    assert [key.number for key in cluster.brokers[1].hosting.released] == [0]
+    assert all(broker.hosting.led["orders", 0] == (1, 2) for broker in cluster.brokers)
+
+
+def test_a_partition_is_given_back_when_what_was_decided_there_has_landed(cluster: Members):
+    return_of_first(cluster)
+    cluster.brokers[1].hosting.held = []
+    cluster.run(15_000)
+    assert cluster.brokers[0].hosting.led["orders", 0] == (2, 1)
+    (landed,) = cluster.brokers[1].hosting.held
+    landed()
+    cluster.run(20)
+    assert cluster.brokers[0].hosting.led["orders", 0] == (1, 2)
+
+
+def test_an_offer_that_was_not_answered_is_decided_by_another(cluster: Members):
+    return_of_first(cluster)
+    giver = cluster.brokers[1]
+    giver.fates = [Fate(None, None, 30)]
+    cluster.run(10_000)
+    # to itself, where the first can happen no more
+    cluster.until(lambda: giver.hosting.led["orders", 0] == (2, 2))
+    cluster.run(20)
+    assert giver.hosting.led["orders", 0] == (1, 3)
+
+
+# -- from one image to another
+
+
+@settings(max_examples=40)
+@given(data=st.data())
+def test_whoever_applies_all_differences_knows_who_leads_and_which_topics_there_are(data: st.DataObject):
+    engine = PretendedEngine()
+    hosting, topics, before = RecordingHosting(), {}, engine.image
+    for _ in range(data.draw(st.integers(1, 15), "changes")):
+        engine.execute(data.draw(changes(engine.image), "change"))
+        if data.draw(st.booleans(), "is read"):
+            continue  # with the next
+        after = engine.image
+        found = differences(before, after)
+        for topic, _ in found.deleted:
+            assert topics.pop(topic.topic_id).name == topic.name
+        topics |= {topic.topic_id: topic for topic in (*found.made, *found.changed)}
+        hosting.apply(before, after)
+        assert sorted(topics.values()) == sorted(after.topics())
+        names = {row.topic_id: row.name for row in topics.values()}
+        assert hosting.led == {
+            (names[row.topic_id], row.number): (row.leader, row.leader_epoch)
+            for row in after.all_partitions()
+        }
+        assert not any(contradicts(before, after, me) for me in BROKERS)
+        before = after
+
+
+def test_an_image_contradicts_what_was_led_in_the_same_epoch_or_a_later_one():
+    cluster = Members(2)
+    cluster.run(100)
+    cluster.change(ORDERS)
+    engine = cluster.database.metadata
+    before, other = engine.image, engine.tables.copy()
+    cluster.change(TakeOver(1, before.brokers[1].broker_epoch, engine.tables.beats[1][0]))
+    taken_over = engine.image
+
+    assert not contradicts(before, taken_over, 2)
+    assert contradicts(taken_over, before, 2)
+    assert contradicts(taken_over, before, 1)
+    assert contradicts(before, Image(), 1)
+    assert not contradicts(Image(), before, 1)
+    assert not contradicts(before, other.image, 1)
