@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 GENERATED = settings(
     max_examples=1_000,
@@ -26,10 +27,43 @@ Plant: TypeAlias = Callable[[pytest.MonkeyPatch], None]
 class Faults(dict[str, Plant]):
     """Plants by their names: a list of faults that decorates the functions that it takes."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._seeds: dict[str, int] = {}
+
     def __call__(self, plant: Plant) -> Plant:
         """Put a fault on the list."""
-        self[plant.__name__.replace("_", "-")] = plant
+        self[_name_of(plant)] = plant
         return plant
+
+    def from_seed(self, number: int) -> Callable[[Plant], Plant]:
+        """Return the decorator for a fault that is rare: among the first examples of this seed one meets it.
+
+        When the machine has changed the search may be longer; it is as good.
+        """
+
+        def put(plant: Plant) -> Plant:
+            self._seeds[_name_of(plant)] = number
+            return self(plant)
+
+        return put
+
+    def hunt(
+        self,
+        name: str,
+        machine: type[RuleBasedStateMachine],
+        patch: pytest.MonkeyPatch,
+        examples: settings = GENERATED,
+    ) -> None:
+        """Plant a fault and run the machine. Raises what finds it."""
+        self[name](patch)
+        if name in self._seeds:
+            machine = seed(self._seeds[name])(type(machine.__name__, (machine,), {}))
+        run_state_machine_as_test(machine, settings=examples)
+
+
+def _name_of(plant: Plant) -> str:
+    return plant.__name__.replace("_", "-")
 
 
 def instead(patch: pytest.MonkeyPatch, owner: Any, name: str, make: Callable[[Any], Any]) -> None:

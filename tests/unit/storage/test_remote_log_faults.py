@@ -24,7 +24,7 @@ def what_is_placed_counts_as_landed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(RemoteLog, "when_landed", lambda log, last_offset, done: done(None))
 
 
-@fault
+@fault.from_seed(0)
 def readers_see_what_is_in_flight(patch: pytest.MonkeyPatch) -> None:
     land = RemoteLog._land
 
@@ -51,7 +51,7 @@ def a_refusal_is_told_to_nobody(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(RemoteLog, "_take_back", silently)
 
 
-@fault
+@fault.from_seed(1)
 def what_is_refused_keeps_its_offsets(patch: pytest.MonkeyPatch) -> None:
     def kept(log: RemoteLog, flight: Flight, refused: AppendRefused) -> None:
         log._flights.pop()
@@ -74,7 +74,7 @@ def a_repeat_of_what_is_in_flight_has_landed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(RemoteLog, "append", at_once)
 
 
-@fault
+@fault.from_seed(0)
 def who_waits_is_told_with_the_first_to_land(patch: pytest.MonkeyPatch) -> None:
     def early(log: RemoteLog, last_offset: int, done: Landed) -> None:
         log._waiting.append((log._state.end_offset, done))
@@ -98,8 +98,6 @@ def test_without_a_fault_nothing_is_found():
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_fault_is_found(name: str, monkeypatch: pytest.MonkeyPatch):
-    FAULTS[name](monkeypatch)
-
     # An invariant, an assert of the log, a missing key: not a patch that does not fit.
     with pytest.raises((AssertionError, KeyError)):
-        run_state_machine_as_test(Lives, settings=QUICK)
+        FAULTS.hunt(name, Lives, monkeypatch, QUICK)
