@@ -1,8 +1,10 @@
-"""Logs over the pretended database: each append lands before the test goes on, unless it holds them back."""
+"""A broker's store over the pretended database, in time that a test has pass."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from heapq import heappop, heappush
+from itertools import count
 from typing import Any
 from uuid import UUID
 
@@ -11,9 +13,55 @@ from coterie.storage.config import LogConfig
 from coterie.storage.log.contract import Appended
 from coterie.storage.remote.lane import Lane
 from coterie.storage.remote.log import RemoteLog
-from coterie.storage.remote.pretended import Fate, PretendedEngine, PretendedSession, Tables
+from coterie.storage.remote.pretended import Fate, PretendedEngine, PretendedReader, Tables
+from coterie.storage.remote.store import LogToOpen, RemoteStore
 
-BROKER, PARTITION = 1, 7
+BROKER, PARTITION = 1, 8
+
+
+class Time:
+    """Passes when a test says so. What the database does is due at times, and so are timers, which alone keep
+    nobody from having settled.
+    """
+
+    def __init__(self) -> None:
+        self.now_ms = 0
+        self.soon: list[Callable[[], object]] = []
+        self.events: list[tuple[int, int, Callable[[], None]]] = []
+        self.timers: list[tuple[int, int, Callable[[], None]]] = []
+        self._numbers = count()
+
+    def clock(self) -> int:
+        return self.now_ms
+
+    def event(self, delay_ms: int, do: Callable[[], None]) -> None:
+        heappush(self.events, (self.now_ms + delay_ms, next(self._numbers), do))
+
+    def timer(self, delay_ms: int, do: Callable[[], None]) -> None:
+        heappush(self.timers, (self.now_ms + delay_ms, next(self._numbers), do))
+
+    def step(self) -> None:
+        """Have the next thing happen."""
+        if self.soon:
+            self.soon.pop(0)()
+        elif self.events or self.timers:
+            earlier = min((heap for heap in (self.events, self.timers) if heap), key=lambda heap: heap[0])
+            self.now_ms, _, do = heappop(earlier)
+            do()
+
+    def run(self) -> None:
+        """Have happen what is to happen at once."""
+        while self.soon:
+            self.soon.pop(0)()
+
+    def pass_ms(self, span_ms: int) -> None:
+        """Let time pass."""
+        until_ms = self.now_ms + span_ms
+        self.run()
+        while any(heap and heap[0][0] <= until_ms for heap in (self.events, self.timers)):
+            self.step()
+            self.run()
+        self.now_ms = until_ms
 
 
 class PromptLog(RemoteLog):
@@ -27,81 +75,75 @@ class PromptLog(RemoteLog):
         return appended._replace(landed=True)
 
 
-class RemoteStore:
+class PromptStore(RemoteStore):
+    """A store of such logs."""
+
+    log_type = PromptLog
+
+
+class OneLog(Time):
     """One life of a broker with one partition, over tables that outlive it."""
 
-    def __init__(
-        self, tables: Tables | None, config: LogConfig, log_type: type[RemoteLog] = PromptLog
-    ) -> None:
-        self.log_type = log_type
-        self.soon: list[Callable[[], object]] = []
-        self.now_ms = 0
+    def __init__(self, tables: Tables | None, config: LogConfig, *, prompt: bool = False) -> None:
+        super().__init__()
         self.fate = Fate()
-        self.engine = PretendedEngine(lambda name: self.fate, lambda ms, do: self.soon.append(do))
+        self.engine = PretendedEngine(lambda name: self.fate, self.event)
         if tables is not None:
             self.engine.tables = tables
-        self.epoch = self.engine.tables.register(BROKER, 1)
-        self.session = PretendedSession(
-            self.engine, (BROKER, 0, self.epoch), lambda life, answer: self.lane.answered(life, answer)
-        )
-        self.lane = Lane(
-            self.session,
-            self,
-            name="lane 0",
-            clock=lambda: self.now_ms,
-            call_soon=self.soon.append,
-        )
-        self.lane.open()
-        self.settle()
-        self.logs: dict[TopicPartition, RemoteLog] = {}
+        self.epoch = self.engine.tables.register(BROKER, 3)
         self.told: list[str] = []
+        self.store = (PromptStore if prompt else RemoteStore)(
+            self.engine.new_session_of(BROKER),
+            PretendedReader(self.engine),
+            clock=self.clock,
+            call_soon=self.soon.append,
+            later=self.timer,
+        )
+        self.store.listener = self
+        self.store.begin(self.epoch, self.engine.history)
+        self.settle()
         if tables is not None:
-            self._open(TopicPartition("orders", 0), config)
+            self.create_log("orders", 0, UUID(int=7), config)
+
+    @property
+    def logs(self) -> dict[TopicPartition, RemoteLog]:
+        return self.store.logs
+
+    @property
+    def lane(self) -> Lane:
+        """The lane of the log."""
+        return self.store.lanes[1]
 
     def settle(self) -> None:
         """Have everything happen that is under way, breaks of the connection mended."""
-        while self.soon or self.lane.suspended:
+        while self.soon or self.events or any(lane.suspended for lane in self.store.lanes):
             self.step()
 
-    def step(self) -> None:
-        """Have the next thing happen; if nothing is under way, time passes until something is due."""
-        due_ms = self.lane.next_ms()
-        if self.soon:
-            self.soon.pop(0)()
-        elif due_ms is not None:
-            self.now_ms = max(self.now_ms, due_ms)
-            self.lane.tick()
-
     def create_log(self, topic: str, partition: int, topic_id: UUID, config: LogConfig) -> RemoteLog:
-        return self._open(TopicPartition(topic, partition), config)
-
-    def _open(self, name: TopicPartition, config: LogConfig) -> RemoteLog:
-        tables = self.engine.tables
-        log = self.logs[name] = self.log_type(
-            name,
-            PARTITION,
-            config,
-            self.lane,
-            chunks=tables.rows(PARTITION),
-            epochs=[(0, 0)],
-            end_offset=tables.end(PARTITION),
-        )
+        """Return a log that is led in a leader epoch that nobody has led it in."""
+        name = TopicPartition(topic, partition)
+        epochs = [epoch for epoch, _ in self.engine.tables.epochs(PARTITION)]
+        wanted = LogToOpen(name, PARTITION, max(epochs, default=-1) + 1, config)
+        self.store.open([wanted], lambda *opened: None)
+        while name not in self.logs:
+            self.step()
+        log = self.logs[name]
         if isinstance(log, PromptLog):
             log.settle = self.settle
         return log
 
     def close(self) -> None:
-        self.lane.close()
+        self.store.close()
 
     abandon = close
 
-    # -- what the lane tells
+    # -- what the lanes tell
 
     def fenced(self) -> None:
         self.told.append("fenced")
 
-    def lost(self, partitions: frozenset[int]) -> None:
+    def lost(self, names: frozenset[TopicPartition]) -> None:
         self.told.append("lost")
 
-    def conflicted(self, partitions: frozenset[int]) -> None:
+    def conflicted(self, names: frozenset[TopicPartition]) -> None:
         self.told.append("conflicted")

@@ -18,7 +18,7 @@ from coterie.storage.log.partition import (
 from coterie.storage.memory import MemoryDisk, MemoryStore
 from coterie.storage.remote.pretended import Tables
 from coterie.wire.records.batches import Record, build_batch, build_marker, records_of, scan
-from unit.storage.remote_rig import RemoteStore
+from unit.storage.remote_rig import OneLog
 
 NOW = 1_700_000_000_000
 TOPIC_ID = UUID(int=7)
@@ -128,7 +128,7 @@ class Rig:
 
     def _open(self, now_ms: int) -> Store:
         if self.kind == "remote":
-            store = RemoteStore(self.tables, self.config)
+            store = OneLog(self.tables, self.config, prompt=True)
             self.tables = store.engine.tables
             return store  # type: ignore[return-value]  # of which the contract asks no more
         if self.kind == "memory":

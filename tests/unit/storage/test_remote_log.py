@@ -25,16 +25,16 @@ from coterie.base.ids import TopicPartition
 from coterie.storage.log.contract import AppendRefused
 from coterie.storage.remote.log import RemoteLog
 from coterie.storage.remote.pretended import BROKEN, Fate, Tables
-from unit.storage.remote_rig import PARTITION, RemoteStore
+from unit.storage.remote_rig import PARTITION, OneLog
 
 LANDED = "landed"
 
 
-def a_store(tables: Tables | None = None) -> RemoteStore:
-    return RemoteStore(tables, a_config(), RemoteLog)
+def a_store(tables: Tables | None = None) -> OneLog:
+    return OneLog(tables, a_config())
 
 
-def a_log(store: RemoteStore) -> RemoteLog:
+def a_log(store: OneLog) -> RemoteLog:
     return store.create_log(*ORDERS, TOPIC_ID, a_config())
 
 
@@ -227,7 +227,7 @@ def test_who_closes_the_lane_when_an_append_has_landed_leaves_nobody_without_wor
     store.step()
     told.of(log, "next round", log.append(idempotent(2), now_ms=NOW).last_offset)
 
-    while store.soon:
+    while store.soon or store.events:
         store.step()
 
     assert told.words == [("same round", LANDED), ("next round", Code.NOT_LEADER_OR_FOLLOWER.name)]
@@ -241,7 +241,7 @@ class Lives(RuleBasedStateMachine):
         super().__init__()
         self.store = a_store()
         self.log = a_log(self.store)
-        self.before: list[RemoteStore] = []
+        self.before: list[OneLog] = []
         self.values = 0
         self.landed: dict[int, bytes] = {}
         self.refused: set[bytes] = set()

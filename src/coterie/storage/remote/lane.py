@@ -217,6 +217,11 @@ class Lane:
         if self.state == self.LOST:
             self._reopen("rows were lost")
 
+    def hurry(self) -> None:
+        """Connect at once, if it is to connect again after a pause."""
+        if self.state == self.REOPENING and not self._connecting:
+            self._connect()
+
     def tick(self) -> None:
         """Do what time asks for: connect again, or give up a connection on which nothing has come."""
         if self._due_ms is None or self.clock() < self._due_ms:

@@ -75,7 +75,7 @@ class RemoteLog(PlacingLog):
         self.where = str(name)
         self.partition_id = partition_id
         self.closed = False
-        self._lane = lane
+        self.lane = lane
         self._state = RemoteState(config, epochs=epochs, start_offset=start_offset, end_offset=end_offset)
         self._aborted = AbortedIndex()
         self._batches: list[Batch] = []
@@ -131,7 +131,7 @@ class RemoteLog(PlacingLog):
         aborted = [AbortedSpan(*ended[:4]) for ended in learn(self.producers, place) if ended.aborted]
         flight = Flight(place, data)
         self._flights.append(flight)
-        self._lane.put(
+        self.lane.put(
             PendingAppend(
                 self.partition_id,
                 place.base_offset,
@@ -189,7 +189,7 @@ class RemoteLog(PlacingLog):
         self._state.epochs = until_end(self._state.epochs, self.end_offset)
         waiting, self._waiting = self._waiting, []
         for _, done in reversed(waiting):
-            self._lane.when_taken_back(partial(done, refused))
+            self.lane.when_taken_back(partial(done, refused))
 
     def lead(self, epoch: int) -> None:
         """Have what comes be written in this epoch, unless a later one is known."""

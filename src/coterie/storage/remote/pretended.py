@@ -16,7 +16,16 @@ from coterie.base.errors import CoterieError
 from coterie.base.journal import Journal
 from coterie.storage.remote.chunk import Chunk, RowKey
 from coterie.storage.remote.reading import LogWanted, StoredLog
-from coterie.storage.remote.session import Answer, Broken, Failed, Fenced, Inserted, Look, Reopened
+from coterie.storage.remote.session import (
+    Answer,
+    Broken,
+    Failed,
+    Fenced,
+    Inserted,
+    Look,
+    NewSession,
+    Reopened,
+)
 
 T = TypeVar("T")
 Later: TypeAlias = Callable[[int, Callable[[], None]], object]
@@ -232,6 +241,20 @@ class PretendedEngine:
         connection = PretendedConnection(self, on_break)
         self.connections.append(connection)
         return connection
+
+    def new_session_of(self, broker_id: int) -> NewSession:
+        """Return a maker of sessions for the lanes of a broker."""
+
+        def new_session(
+            lane: int,
+            broker_epoch: int,
+            *,
+            history: Callable[[], str],
+            answered: Callable[[int, Answer], None],
+        ) -> PretendedSession:
+            return PretendedSession(self, (broker_id, lane, broker_epoch), answered, history)
+
+        return new_session
 
     def go_away(self, *, to: int | None = None) -> None:
         """Break all connections. If the server is replaced by one that was behind: `to` the state at a mark

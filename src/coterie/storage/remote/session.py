@@ -6,7 +6,7 @@ of the values here; what a lane does about an error is in one table, `SQLSTATES`
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -85,6 +85,21 @@ class Session(Protocol):
 
     def abort(self) -> None:
         """Give up the connection, without waiting for anything."""
+        ...
+
+
+class NewSession(Protocol):
+    """Makes the session of a lane, `lane` being its number."""
+
+    def __call__(
+        self,
+        lane: int,
+        broker_epoch: int,
+        *,
+        history: Callable[[], str],
+        answered: Callable[[int, Answer], None],
+    ) -> Session:
+        """Return a session; `answered` takes the answers, each with its life."""
         ...
 
 

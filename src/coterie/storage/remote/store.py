@@ -1,0 +1,433 @@
+"""The store of a broker whose logs lie in a database: its lanes, one broker epoch at a time, and its logs.
+
+A log is opened when the broker has come to lead its partition, and dropped when it leads it no more. What is
+asked for in an epoch that is over by the time it comes is of no interest, and nobody is called back for it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import ClassVar, Final, NamedTuple, Protocol
+
+from coterie.base.ids import TopicPartition
+from coterie.base.topic_names import INTERNAL_TOPICS
+from coterie.storage.config import LogConfig
+from coterie.storage.disk import Space
+from coterie.storage.kind import Saved
+from coterie.storage.log.contract import StorageFailed
+from coterie.storage.remote.lane import PAUSES_MS, SILENCE_MS, Lane
+from coterie.storage.remote.log import RemoteLog
+from coterie.storage.remote.reading import LogWanted, RemoteReader, StoredLog, epochs_of
+from coterie.storage.remote.session import Answer, Broken, NewSession
+
+log = logging.getLogger("coterie.storage")
+
+DATA_LANES = 2
+LOGS_READ_AT_ONCE = 100
+HELD_BYTES_MAX = 64 << 20
+"""Above this, what lanes hold and nothing has decided, no more is to be taken from clients."""
+UNKNOWN_SPACE = Space(-1, -1)
+
+
+class LogToOpen(NamedTuple):
+    """A partition that this broker has come to lead, in which leader epoch, and its topic's settings."""
+
+    name: TopicPartition
+    partition_id: int
+    leader_epoch: int
+    config: LogConfig
+
+
+class StoreListener(Protocol):
+    """Hears what the lanes cannot settle by themselves, before what they held is answered."""
+
+    def fenced(self) -> None:
+        """The broker epoch is over. It may be told once for each lane."""
+        ...
+
+    def lost(self, names: frozenset[TopicPartition]) -> None:
+        """The database lacks what it had confirmed, in these partitions and perhaps in others that are led
+        here. All are to be dropped, and opened in new leader epochs; then `RemoteStore.go_on`.
+        """
+        ...
+
+    def conflicted(self, names: frozenset[TopicPartition]) -> None:
+        """In one of these partitions are another leader's rows: drop them, and open them anew."""
+        ...
+
+
+LogOpened = Callable[[TopicPartition, RemoteLog], None]
+"""Takes a log that was opened, which is among the store's by then."""
+
+
+class LogOpening(NamedTuple):
+    """A log that is being opened, and who is called then."""
+
+    wanted: LogToOpen
+    opened: LogOpened
+
+
+class _LaneListener:
+    """Passes on what a lane of a broker epoch tells."""
+
+    def __init__(self, store: RemoteStore) -> None:
+        self._store = store
+
+    def fenced(self) -> None:
+        self._store.listener.fenced()
+
+    def lost(self, partitions: frozenset[int]) -> None:
+        self._store.listener.lost(self._store.names_of(partitions))
+
+    def conflicted(self, partitions: frozenset[int]) -> None:
+        self._store.listener.conflicted(self._store.names_of(partitions))
+
+
+class RemoteStore:
+    """The logs of one broker, and the lanes that they are written through: lane 0 for internal topics, the
+    others for data, by the partition's id.
+    """
+
+    log_type: ClassVar[type[RemoteLog]] = RemoteLog
+    was_closed: Final = True
+    """What has landed is not lost with the process."""
+    in_doubt = False
+
+    def __init__(
+        self,
+        new_session: NewSession,
+        reader: RemoteReader,
+        *,
+        clock: Callable[[], int],
+        call_soon: Callable[[Callable[[], None]], object],
+        later: Callable[[int, Callable[[], None]], object],
+        data_lanes: int = DATA_LANES,
+        held_bytes_max: int = HELD_BYTES_MAX,
+        log_dir: str = "",
+    ) -> None:
+        """`clock` returns the time in milliseconds, and never goes back; `call_soon` runs what it is given
+        once whoever calls is done, `later` after so many milliseconds. `log_dir` names the database.
+        """
+        self.logs: dict[TopicPartition, RemoteLog] = {}
+        self.listener: StoreListener
+        """To be set before the first `begin`."""
+        self.lanes: tuple[Lane, ...] = ()
+        self.history = ""
+        self.log_dir = log_dir
+        self.held_bytes_max = held_bytes_max
+        self._new_session = new_session
+        self._reader = reader
+        self._clock = clock
+        self._call_soon = call_soon
+        self._later = later
+        self._data_lanes = data_lanes
+        self._opening: dict[TopicPartition, LogOpening] = {}
+        self._undecided: set[int] = set()  # partitions whose logs were dropped with something in flight
+        self._reading: object = None  # the read that is under way
+        self._attempts = 0  # to read, that have failed since one did not
+        self._wakes_ms: int | None = None
+        self._when_room: list[Callable[[], None]] = []
+
+    # -- broker epochs
+
+    def begin(self, broker_epoch: int, history: str) -> None:
+        """Open new lanes in a broker epoch, on an engine of this history; what is of another is over."""
+        self.end()
+        self.history = history
+        self.lanes = tuple(self._new_lane(number, broker_epoch) for number in range(1 + self._data_lanes))
+        for lane in self.lanes:
+            lane.open()
+        self._look_at_time()
+
+    def _new_lane(self, number: int, broker_epoch: int) -> Lane:
+        def answered(life: int, answer: Answer) -> None:
+            lane.answered(life, answer)
+            self._look_at_lanes()
+
+        session = self._new_session(number, broker_epoch, history=lambda: self.history, answered=answered)
+        lane = Lane(
+            session,
+            _LaneListener(self),
+            name=f"lane {number} of broker epoch {broker_epoch}",
+            clock=self._clock,
+            call_soon=lambda run: self._call_soon(partial(self._run_lane, run)),
+        )
+        return lane
+
+    def _run_lane(self, run: Callable[[], None]) -> None:
+        run()
+        self._look_at_lanes()
+
+    def end(self) -> None:
+        """Close lanes and logs, and open none that is being opened: the broker epoch is over.
+
+        What has not landed is refused, unless it is known to have.
+        """
+        lanes, self.lanes = self.lanes, ()
+        self._opening.clear()
+        self._reading = None
+        self._attempts = 0
+        for lane in lanes:
+            lane.close()
+        for one in self.logs.values():
+            one.close()
+        self.logs.clear()
+        self._undecided.clear()
+        self._tell_of_room()
+
+    def go_on(self, history: str) -> None:
+        """Go by an engine of this history from now on: its metadata was read anew. Lanes that have lost rows
+        go on, too.
+        """
+        self.history = history
+        for lane in self.lanes:
+            lane.go_on()
+            lane.hurry()
+        self._look_at_lanes()
+        self._reading = None
+        self._read_next()
+
+    # -- opening and dropping
+
+    def open(self, wanted: Iterable[LogToOpen], opened: LogOpened) -> None:
+        """Open logs; `opened` is called with each, later. Nothing is opened before `begin`.
+
+        A log that is open in that leader epoch or a later one stays as it is, and nobody is called; one that
+        is open in an earlier one is dropped. Of two that ask for a partition, the one with the later epoch is
+        called.
+        """
+        if not self.lanes:
+            return
+        for one in wanted:
+            if self._is_news(one):
+                self.drop(one.name)
+                self._opening[one.name] = LogOpening(one, opened)
+        self._read_next()
+
+    def _is_news(self, wanted: LogToOpen) -> bool:
+        there, opening = self.logs.get(wanted.name), self._opening.get(wanted.name)
+        if there is not None:
+            return there.partition_id != wanted.partition_id or there.latest_epoch < wanted.leader_epoch
+        if opening is None:
+            return True
+        before = opening.wanted
+        return before.partition_id != wanted.partition_id or before.leader_epoch < wanted.leader_epoch
+
+    def drop(self, name: TopicPartition) -> None:
+        """Close the log of a partition that is led here no more, or do not open it. What is in flight is
+        decided all the same.
+        """
+        self._opening.pop(name, None)
+        gone = self.logs.pop(name, None)
+        if gone is None:
+            return
+        gone.close()
+        lane = gone.lane
+        lane.forget(gone.partition_id)
+        if gone.end_offset > gone.high_watermark:
+            self._undecided.add(gone.partition_id)
+            decided = partial(self._decided, lane, gone.partition_id)
+            gone.when_landed(gone.end_offset - 1, lambda _: decided())
+
+    def _decided(self, lane: Lane, partition_id: int) -> None:
+        """Nothing of a log that was dropped is in flight any more: it may be read again."""
+        if lane not in self.lanes:
+            return
+        lane.forget(partition_id)
+        self._undecided.discard(partition_id)
+        self._call_soon(self._read_next)
+
+    def configure(self, name: TopicPartition, config: LogConfig) -> None:
+        """Give a log that is open, or about to be, other settings."""
+        there, opening = self.logs.get(name), self._opening.get(name)
+        if there is not None:
+            there.configure(config)
+        if opening is not None:
+            self._opening[name] = opening._replace(wanted=opening.wanted._replace(config=config))
+
+    def _read_next(self) -> None:
+        """Read logs that are to be opened, unless some are being read: those of internal topics first."""
+        if self._reading is not None:
+            return
+        waiting = [one for one in self._opening.values() if one.wanted.partition_id not in self._undecided]
+        waiting.sort(key=lambda one: one.wanted.name.topic not in INTERNAL_TOPICS)
+        some = waiting[:LOGS_READ_AT_ONCE]
+        if not some:
+            return
+        wanted = [LogWanted(one.wanted.partition_id, one.wanted.leader_epoch) for one in some]
+        reading = self._reading = object()
+        read = partial(self._read, reading, [one.wanted for one in some])
+        self._reader.read_logs(wanted, read, history=self.history)
+        self._later(SILENCE_MS, lambda: read(Broken(f"no answer in {SILENCE_MS} ms")))
+
+    def _read(
+        self, reading: object, wanted: Sequence[LogToOpen], answer: Sequence[StoredLog] | Broken
+    ) -> None:
+        if reading is not self._reading:
+            return
+        if isinstance(answer, Broken):
+            self._read_later(reading, answer)
+            return
+        self._attempts = 0
+        self._reading = None
+        lanes = self.lanes
+        for one, stored in zip(wanted, answer, strict=True):
+            if lanes is self.lanes:  # whoever is called may end the epoch
+                self._opened(one, stored)
+        self._read_next()
+
+    def _read_later(self, reading: object, broken: Broken) -> None:
+        """Read after a pause what could not be read."""
+        if not self._attempts:
+            log.warning("logs cannot be read for now: %s", broken.reason)
+        pause_ms = PAUSES_MS[min(self._attempts, len(PAUSES_MS) - 1)]
+        self._attempts += 1
+        pausing = self._reading = object()
+
+        def again() -> None:
+            if self._reading is pausing:
+                self._reading = None
+                self._read_next()
+
+        self._later(pause_ms, again)
+
+    def _opened(self, wanted: LogToOpen, stored: StoredLog) -> None:
+        """Make a log that was read, if it is still wanted."""
+        name, partition_id, leader_epoch, _ = wanted
+        opening = self._opening.get(name)
+        if opening is None or opening.wanted[:3] != wanted[:3]:
+            return
+        del self._opening[name]
+        if stored.newest_epoch > leader_epoch:
+            log.info("%s is led elsewhere, in leader epoch %d by now", name, stored.newest_epoch)
+            return
+        made = self.logs[name] = self.log_type(
+            name,
+            partition_id,
+            opening.wanted.config,
+            self._lane_of(name, partition_id),
+            chunks=stored.chunks,
+            epochs=epochs_of(stored.epochs, stored.start_offset),
+            start_offset=stored.start_offset,
+            end_offset=stored.end_offset,
+        )
+        opening.opened(name, made)
+
+    def _lane_of(self, name: TopicPartition, partition_id: int) -> Lane:
+        internal, *data = self.lanes
+        return internal if name.topic in INTERNAL_TOPICS else data[partition_id % len(data)]
+
+    def names_of(self, partitions: frozenset[int]) -> frozenset[TopicPartition]:
+        """Return the names of those partitions whose logs are open or about to be."""
+        led = {one.partition_id: one.name for one in self.logs.values()}
+        led |= {one.wanted.partition_id: one.wanted.name for one in self._opening.values()}
+        return frozenset(led[one] for one in partitions & led.keys())
+
+    # -- appending
+
+    def ask(self, watched: TopicPartition, append: Callable[[], None]) -> None:
+        """Have `append` called as soon as what it appends to a partition would be sent."""
+        there = self.logs.get(watched)
+        if there is None:
+            self._call_soon(append)
+        else:
+            there.lane.ask(append)
+
+    def drained(self, done: Callable[[], None]) -> None:
+        """Have `done` called, once, when all that was asked for or appended so far is landed or refused."""
+        left = len(self.lanes)
+
+        def decided() -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                done()
+
+        if not left:
+            self._call_soon(done)
+        for lane in self.lanes:
+            lane.when_decided(decided)
+
+    @property
+    def held_bytes(self) -> int:
+        """The size of all that was appended and is not decided."""
+        return sum(lane.held_bytes for lane in self.lanes)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much is held that no more is to be taken from clients, until there is room."""
+        return self.held_bytes > self.held_bytes_max
+
+    def when_room(self, callback: Callable[[], None]) -> None:
+        """Have `callback` called, once, when the store is not full any more."""
+        self._when_room.append(callback)
+        self._call_soon(self._tell_of_room)
+
+    def _tell_of_room(self) -> None:
+        if self._when_room and not self.is_full:
+            waiting, self._when_room = self._when_room, []
+            for callback in waiting:
+                callback()
+
+    # -- time
+
+    def _look_at_lanes(self) -> None:
+        """See to what a lane may want once it has done something."""
+        self._tell_of_room()
+        self._look_at_time()
+
+    def _look_at_time(self) -> None:
+        """Be woken when the first lane wants it, or has wanted it when this was asked last: with each answer
+        it is later.
+        """
+        due_ms = min((due for lane in self.lanes if (due := lane.next_ms()) is not None), default=None)
+        if due_ms is not None and (self._wakes_ms is None or due_ms < self._wakes_ms):
+            self._wakes_ms = due_ms
+            self._later(max(0, due_ms - self._clock()), partial(self._wake, due_ms))
+
+    def _wake(self, due_ms: int) -> None:
+        if self._wakes_ms == due_ms:
+            self._wakes_ms = None
+        for lane in self.lanes:
+            lane.tick()
+        self._look_at_lanes()
+
+    # -- what a broker asks of its store
+
+    def space(self) -> Space:
+        """Return no figures: how much room a database has is not known."""
+        return UNKNOWN_SPACE
+
+    def save_starts(self, starts: Mapping[TopicPartition, int], done: Saved) -> None:
+        """Write down where logs are to start. `done` is called when it is certain, later, or when the broker
+        epoch is over; then it may happen all the same.
+        """
+        lanes = self.lanes
+        ids = {self.logs[name].partition_id: offset for name, offset in starts.items() if name in self.logs}
+
+        def saved(answer: Broken | None) -> None:
+            if answer is None:
+                done(None)
+            elif lanes is not self.lanes:
+                done(StorageFailed(f"the broker epoch is over: {answer.reason}"))
+            else:
+                self._later(PAUSES_MS[-1], save)
+
+        def save() -> None:
+            self._reader.save_starts(ids, saved, history=self.history)
+
+        if ids:
+            save()
+        else:
+            done(None)
+
+    def close(self) -> None:
+        """End the broker epoch."""
+        self.end()
+
+    def expire_producers(self, now_ms: int) -> None:
+        """Have logs forget producers that wrote nothing for as long as their topics' settings say."""
+        for one in self.logs.values():
+            one.expire_producers(now_ms - one.config.producer_id_expiration_ms)
