@@ -19,6 +19,7 @@ from coterie.base.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from coterie.broker.config.settings import BrokerSettings
 from coterie.broker.node import Node
 from coterie.broker.runtime.leadership import NodeEndpoint
+from coterie.broker.topics.manager import TopicManager
 from coterie.broker.topics.registry import Topics
 from coterie.storage.log.contract import AppendRefused, StorageFailed
 from coterie.storage.memory import MemoryStore
@@ -69,6 +70,12 @@ class Process:
             leadership=broker.leads,
             when_writable=None if self.lane is None else self.lane.ask,
         )
+
+    @property
+    def topic_manager(self) -> TopicManager:
+        """Which creates topics with their logs."""
+        assert isinstance(self.node.topic_manager, TopicManager)
+        return self.node.topic_manager
 
     def clock(self) -> int:
         """Return the time by this process's clock: the wall's when it started, and steady from then on."""
@@ -259,19 +266,19 @@ class Cluster:
         for broker in self.brokers.values():
             broker.start()
             assert broker.process is not None
-            node = broker.process.node
+            manager = broker.process.topic_manager
             for name, partitions in self.topics.items():
-                node.topic_manager.create_topic(
+                manager.create_topic(
                     name, partitions=partitions, configs=self.options.data_configs, topic_id=self.ids[name]
                 )
-            node.topic_manager.create_topic(
+            manager.create_topic(
                 OFFSETS_TOPIC,
                 partitions=self.options.shards,
                 configs=self.options.offsets_configs,
                 topic_id=self.ids[OFFSETS_TOPIC],
             )
             if self.options.producers:
-                node.topic_manager.ensure_internal(TRANSACTIONS_TOPIC)
+                manager.ensure_internal(TRANSACTIONS_TOPIC)
         for partition in range(self.options.shards):
             holder = partition % len(self.brokers) + 1
             self.led[partition] = Led(NOBODY, holder, 0)
@@ -471,4 +478,4 @@ class Cluster:
                 for name, partitions in self.topics.items():
                     known = broker.process.node.topics.get(name)
                     if known is not None and known.partitions < partitions:
-                        broker.process.node.topic_manager.add_partitions(name, partitions)
+                        broker.process.topic_manager.add_partitions(name, partitions)

@@ -70,6 +70,14 @@ class Leads(ElectedLeaders):
         """Return the brokers that live."""
         return tuple(one.endpoint for one in self._cluster.brokers.values() if one.alive)
 
+    def lives(self, node_id: int) -> bool:
+        """Return whether a broker lives."""
+        return self._cluster.brokers[node_id].alive
+
+    def controller(self) -> int | None:
+        """Return the first broker that lives."""
+        return next((one.node_id for one in self.live_brokers()), None)
+
 
 class DataLeaders:
     """The leaders of the partitions of users' topics, where these have one each."""

@@ -328,7 +328,7 @@ class Life:
         topic.was_compacted |= "compact" in topic.configs.get("cleanup.policy", "")
         self.owed.maybe_changed.setdefault(name, []).append((configs, len(topic.partitions)))
         try:
-            self.node.topic_manager.configure_topics({name: configs})
+            at_once(self.node.topic_manager.configure_topics({name: configs}))
         except OSError as error:
             return f"configure {name}: {error}"
         del self.owed.maybe_changed[name]

@@ -20,6 +20,7 @@ from coterie.broker.runtime.pieces import Pieces, Scheduler, straight_on
 from coterie.broker.runtime.purgatory import Purgatory
 from coterie.broker.runtime.replica_manager import ReplicaManager
 from coterie.broker.topics.manager import TopicManager
+from coterie.broker.topics.registry import Topics
 from coterie.storage.directory import Store
 from coterie.wire.api.apis import APIS
 
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
     from coterie.broker.runtime.leadership import Leadership
     from coterie.broker.runtime.markers import MarkerWriter
     from coterie.broker.runtime.transactions import TransactionCoordinator
-    from coterie.broker.topics.registry import Topics
+    from coterie.broker.topics.catalog import TopicCatalog, TopicChanges
+    from coterie.broker.topics.producer_ids import ProducerIdManager
     from coterie.storage.kind import Log, LogStore
     from coterie.wire.api.codec import RequestHeader
 
@@ -96,10 +98,12 @@ class Node:
 
     settings: BrokerSettings
     """Kafka's settings of this broker."""
-    topics: Topics
+    topics: TopicCatalog
     """The topics: names, ids, partitions, settings."""
-    topic_manager: TopicManager
-    """Creates, grows, configures and deletes them, with their logs."""
+    topic_manager: TopicChanges
+    """Creates, grows, configures and deletes them."""
+    producer_ids: ProducerIdManager
+    """Where producer ids come from."""
     store: LogStore
     """The logs, by TopicPartition, and the place that they lie in."""
     replica_manager: ReplicaManager
@@ -131,7 +135,7 @@ class Node:
         self,
         *,
         settings: BrokerSettings,
-        topics: Topics,
+        topics: TopicCatalog,
         store: LogStore,
         clock: Callable[[], int],
         wall: Callable[[], int] | None = None,
@@ -143,11 +147,15 @@ class Node:
         leadership: Leadership | None = None,
         when_writable: Callable[[TopicPartition, Callable[[], None]], object] | None = None,
         groups_loaded: Callable[[], None] = nothing,
+        topic_manager: TopicChanges | None = None,
+        producer_ids: ProducerIdManager | None = None,
     ) -> None:
-        """`when_writable` is for logs that write at times of their own (`ReplicaManager`)."""
+        """`when_writable` is for logs that write at times of their own (`ReplicaManager`). A broker alone
+        changes its topics itself, and makes its producer ids: its topics are `Topics` then.
+        """
         from coterie.broker.runtime.cleaner import Cleaner
 
-        assert isinstance(store, Store), "whose topics a cluster agrees on is still to be told from another"
+        assert isinstance(store, Store), "the cleaner looks through logs in files only"
         self.settings = settings
         self.topics = topics
         self.store = store
@@ -169,19 +177,28 @@ class Node:
         self.replica_manager = ReplicaManager(
             store.logs, self.purgatory, self.clock, self.scheduler, when_writable or self._after_this_round
         )
-        self.topic_manager = TopicManager(
-            settings=settings,
-            topics=topics,
-            store=store,
+        self.topic_manager = topic_manager or self._own_topic_manager()
+        self.producer_ids = producer_ids or self._own_topics()
+        self.cleaner = Cleaner(store, self.clock, aside)
+        self.fast_path = FastPath(self.parts(FastPathParts))
+        self.handlers = Handlers(self)
+
+    def _own_topics(self) -> Topics:
+        assert isinstance(self.topics, Topics), "what a cluster agrees on has ways of its own to change it"
+        return self.topics
+
+    def _own_topic_manager(self) -> TopicManager:
+        assert isinstance(self.store, Store)
+        return TopicManager(
+            settings=self.settings,
+            topics=self._own_topics(),
+            store=self.store,
             replica_manager=self.replica_manager,
             purgatory=self.purgatory,
             clock=self.clock,
             leadership=self.leadership,
             load_coordinator=self.load_coordinator,
         )
-        self.cleaner = Cleaner(store, self.clock, aside)
-        self.fast_path = FastPath(self.parts(FastPathParts))
-        self.handlers = Handlers(self)
 
     def parts(self, wanted: type[P]) -> P:
         """Return a NamedTuple of parts, each of which is this node's of that name."""
@@ -265,7 +282,8 @@ class Node:
 
     def start(self) -> None:
         """Open the logs of every topic, begin to load the groups if there are any, arm the housekeeping."""
-        self.topic_manager.open_logs()
+        if isinstance(self.topic_manager, TopicManager):
+            self.topic_manager.open_logs()
         if self.topics.get(OFFSETS_TOPIC) is not None:
             self.warm_up()
         if self.topics.get(TRANSACTIONS_TOPIC) is not None:

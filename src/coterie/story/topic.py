@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from coterie.broker.runtime.clock import Clock
     from coterie.broker.runtime.purgatory import Purgatory
     from coterie.broker.runtime.replica_manager import ReplicaManager
-    from coterie.broker.topics.manager import TopicManager
+    from coterie.broker.topics.catalog import TopicChanges
 
 log = logging.getLogger("coterie.story")
 
@@ -80,7 +80,7 @@ class StoryParts(NamedTuple):
     settings: BrokerSettings
     clock: Clock
     purgatory: Purgatory
-    topic_manager: TopicManager
+    topic_manager: TopicChanges
     replica_manager: ReplicaManager
 
 
@@ -202,7 +202,8 @@ class StoryTopic:
     def _write(self, records: list[Record]) -> None:
         now_ms = self._parts.clock.now_ms()
         try:
-            self._parts.topic_manager.ensure_internal(STORY_TOPIC)
+            if self._parts.topic_manager.ensure_internal(STORY_TOPIC) is None:
+                raise StorageFailed(f"topic {STORY_TOPIC} is being created")
             self._parts.replica_manager.append(
                 STORY_TOPIC, 0, build_batch(records), now_ms=now_ms, origin="coordinator"
             )

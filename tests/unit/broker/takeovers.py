@@ -167,7 +167,7 @@ def go_on(rig: Rig, life: KafkaLife, ours: dict[str, list[bytes]], random: Rando
             key, text = random.choice(CHANGES)
             topic = rig.topics.get(known.name)
             assert topic is not None
-            rig.node.topic_manager.configure_topics({known.name: {**topic.configs, key: text}})
+            at_once(rig.node.topic_manager.configure_topics({known.name: {**topic.configs, key: text}}))
     name = random.choice("mn")
     if rig.topics.get(name) is None:
         rig.node.topic_manager.create_topic(name, partitions=1, configs=dict(KEPT_FOR_EVER))

@@ -136,7 +136,7 @@ def test_a_topic_is_not_made_where_a_loss_of_power_may_bring_back_commits_for_th
     delete(rig)
     rig.disk.faults.refuse = {"sync"}
 
-    failed = at_once(rig.node.topic_manager.create_topics([rig.node.topics.new("orders", partitions=1)]))
+    failed = at_once(rig.node.topic_manager.create_topics([rig.node.topics.new("orders", replicas=[(1,)])]))
 
     assert "an earlier topic" in str(failed["orders"])
 
@@ -156,7 +156,7 @@ def test_a_topic_whose_name_still_has_commits_that_cannot_be_dropped_is_not_made
     gone_but_for_its_commits(rig)
     rig.disk.faults.refuse = {"write"}
 
-    failed = at_once(rig.node.topic_manager.create_topics([rig.node.topics.new("orders", partitions=1)]))
+    failed = at_once(rig.node.topic_manager.create_topics([rig.node.topics.new("orders", replicas=[(1,)])]))
 
     assert list(failed) == ["orders"]
     assert "an earlier topic" in str(failed["orders"])

@@ -63,7 +63,7 @@ def test_damage_in_a_closed_segment_costs_its_compaction_and_is_told_of_with_the
 
     with caplog.at_level(logging.ERROR):
         rig.start(rig.disk)
-        rig.node.topic_manager.configure_topics({"damaged": COMPACTED})
+        at_once(rig.node.topic_manager.configure_topics({"damaged": COMPACTED}))
         for _ in range(3):
             rig.node.cleaner.tick(NOW_MS)
 
@@ -222,7 +222,7 @@ def test_a_stranger_in_the_place_of_a_partition_costs_that_partition_and_no_star
     assert list(rig.store.logs) == [TopicPartition("t", 0)]
     assert rig.disk.load("data/t-1/precious") == b"mine"
     assert "t-1 is not served" in caplog.text
-    rig.node.topic_manager.configure_topics({"t": {"retention.ms": "5"}})
+    at_once(rig.node.topic_manager.configure_topics({"t": {"retention.ms": "5"}}))
     at_once(rig.node.topic_manager.delete_topics(["t"]))
     assert rig.disk.load("data/t-1/precious") == b"mine"
 

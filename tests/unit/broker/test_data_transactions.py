@@ -11,6 +11,7 @@ from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
 from coterie.broker.net.connection import Connection
 from coterie.broker.net.request_queue import RequestQueue, here_and_now
+from coterie.broker.runtime.pieces import at_once
 from coterie.wire.api.codec import (
     decode_response,
     encode_request,
@@ -249,7 +250,7 @@ def test_a_batch_that_is_looked_through_aside_is_not_let_in_once_its_transaction
     writer.join(0)
     writer.write("first")
     batch = writer.batch("late")
-    rig.node.topic_manager.configure_topics({"t": {"compression.type": "gzip"}})
+    at_once(rig.node.topic_manager.configure_topics({"t": {"compression.type": "gzip"}}))
     asides: list[Any] = []
     line, queue = Line(), RequestQueue(rig.soon.append, aside=lambda *asked: asides.append(asked))
     connection = Connection(rig.node, queue)

@@ -13,6 +13,7 @@ import pytest
 
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
+from coterie.broker.runtime.pieces import at_once
 from coterie.coordinator.group.model import State
 from coterie.storage.memory import OPERATIONS
 from coterie.wire.api.entities import (
@@ -418,6 +419,6 @@ def test_before_a_topic_s_policy_changes_the_disk_knows_which_logs_may_have_gaps
         rig.store.checkpoints.expect_gaps([TopicPartition("t", 0)])
     rig.disk.faults.refuse = set()
 
-    rig.node.topic_manager.configure_topics({"t": {"cleanup.policy": "delete"}})
+    at_once(rig.node.topic_manager.configure_topics({"t": {"cleanup.policy": "delete"}}))
 
     assert b"\nt 0 0\n" in rig.disk.load("data/cleaner-offset-checkpoint")

@@ -14,7 +14,7 @@ import pytest
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
 from coterie.base.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from coterie.broker.runtime.pieces import Pieces
+from coterie.broker.runtime.pieces import Pieces, at_once
 from coterie.broker.runtime.replica_manager import ReplicaManager
 from coterie.broker.runtime.shards import HostedShard
 from coterie.broker.runtime.transactions import TransactionHost
@@ -302,7 +302,11 @@ def a_group_with_much(partitions: int = 100, **settings: Any) -> ApiRig:
     rig.committed("g", *(("orders", number, 5) for number in range(partitions)))
     topic = rig.node.topics.get(OFFSETS_TOPIC)
     assert topic is not None
-    rig.node.topic_manager.configure_topics({OFFSETS_TOPIC: {**topic.configs, "max.message.bytes": "2000"}})
+    at_once(
+        rig.node.topic_manager.configure_topics(
+            {OFFSETS_TOPIC: {**topic.configs, "max.message.bytes": "2000"}}
+        )
+    )
     return rig
 
 

@@ -304,7 +304,7 @@ def test_the_topic_of_the_offsets_is_made_when_it_is_first_asked_for():
     assert answer.error_code == Code.NONE
     topic = rig.node.topics.get(OFFSETS_TOPIC)
     assert topic is not None
-    assert (topic.partitions, topic.replicas, topic.internal) == (3, (rig.settings.node_id,), True)
+    assert (topic.partitions, topic.replicas, topic.internal) == (3, ((rig.settings.node_id,),) * 3, True)
     assert topic.configs == {
         "cleanup.policy": "compact",
         "compression.type": "producer",

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from coterie.base.codes import Code
 from coterie.broker.net.connection import UNREAD_BYTES_MAX, Connection
 from coterie.broker.net.request_queue import RequestQueue
+from coterie.broker.runtime.pieces import at_once
 from coterie.wire.api.codec import decode_response, encode_request
 from coterie.wire.api.entities import build, entity, request_type, response_type
 from coterie.wire.records.batches import Record, build_batch, build_marker
@@ -283,7 +284,7 @@ def test_a_request_that_is_longer_than_what_is_read_behind_another_hurries_it_be
     peer = Peer(rig)
     peer.send(peer.frame(FETCH, fetch()))
     behind = peer.frame(PRODUCE, record(rig, size=3 * UNREAD_BYTES_MAX // 2, partition=1))
-    rig.node.topic_manager.configure_topics({"orders": {"max.message.bytes": str(1 << 22)}})
+    at_once(rig.node.topic_manager.configure_topics({"orders": {"max.message.bytes": str(1 << 22)}}))
 
     peer.send(behind[:UNREAD_BYTES_MAX])
     assert peer.answered() == []

@@ -182,7 +182,7 @@ def test_a_metadata_log_that_is_damaged_is_passed_over_and_everything_is_kept(
 
 def test_without_our_own_file_the_same_is_taken_over_again(directory: Path):
     rig = Rig(directory)
-    rig.node.topic_manager.configure_topics({"plain": {"retention.ms": "5"}})
+    at_once(rig.node.topic_manager.configure_topics({"plain": {"retention.ms": "5"}}))
     before = {topic.name: topic for topic in rig.node.topics.all()}
     rig.close()
     (directory / FILE_NAME).unlink()
@@ -198,7 +198,7 @@ def test_without_our_own_file_the_same_is_taken_over_again(directory: Path):
 
 def test_a_damaged_note_of_what_was_taken_over_costs_nothing(directory: Path):
     rig = Rig(directory)
-    rig.node.topic_manager.configure_topics({"plain": {"retention.ms": "5"}})
+    at_once(rig.node.topic_manager.configure_topics({"plain": {"retention.ms": "5"}}))
     before = rig.node.topics.all()
     rig.close()
     (directory / TAKEOVER_FILE).write_bytes(b'{"version": 1, "read": 7}')

@@ -650,7 +650,7 @@ def stops_of(rig: Rig, api: int, version: int, **terms: Any) -> int:
     ids=["Metadata", "DescribeLogDirs", "OffsetFetch"],
 )
 def test_all_that_there_is_is_told_in_pieces(rig: Rig, api: int, version: int, terms: dict[str, Any]):
-    wanted = [rig.node.topics.new(f"topic-{number}", partitions=1) for number in range(1_000)]
+    wanted = [rig.node.topics.new(f"topic-{number}", replicas=[(1,)]) for number in range(1_000)]
     at_once(rig.node.topic_manager.create_topics(wanted))
     cls = entity("offset_commit", 9, "OffsetCommitRequestTopic")
     parts = (build(entity("offset_commit", 9, "OffsetCommitRequestPartition"), partition_index=0),)

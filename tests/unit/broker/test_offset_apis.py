@@ -364,7 +364,7 @@ def test_an_offset_of_an_older_topic_of_that_name_is_not_told_by_id():
     commit(rig, 10, "g", ("orders", (0, 5, "")))
     rig.node.topics.delete(["orders"])
     rig.node.topics.gone("orders")
-    rig.node.topics.announce([rig.node.topics.new("orders", partitions=2, topic_id=UUID(int=9))])
+    rig.node.topics.announce([rig.node.topics.new("orders", replicas=[(1,)] * 2, topic_id=UUID(int=9))])
     rig.node.topics.arrive("orders")
 
     by_id = fetch(rig.client(), 10, "g", (fetch_topic(rig, 10, "orders", 0),))

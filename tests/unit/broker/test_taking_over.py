@@ -11,6 +11,7 @@ from rig import Client, Rig
 
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
+from coterie.broker.runtime.pieces import at_once
 from coterie.broker.topics.registry import FILE_NAME
 from coterie.storage.checkpoints import EPOCHS, write_epochs
 from coterie.storage.epochs import Epochs
@@ -97,7 +98,7 @@ def test_what_was_kept_for_want_of_settings_obeys_those_that_are_set_again(lives
     write(lives.rig, "plain", days_old=10)
     rig = lives.restart(forgotten=True)
 
-    rig.node.topic_manager.configure_topics({"plain": {}})
+    at_once(rig.node.topic_manager.configure_topics({"plain": {}}))
     let_a_month_pass(rig)
 
     assert rig.store.logs[TopicPartition("plain", 0)].start_offset == 3

@@ -34,14 +34,16 @@ NOW_MS = 1_700_000_000_000
 SETTINGS = BrokerSettings.of({"log.dirs": "data", "node.id": "3"})
 
 
-def create(topics: Topics, name: str, **terms: Any) -> Topic:
+def create(
+    topics: Topics, name: str, *, partitions: int, node_id: int = SETTINGS.node_id, **terms: Any
+) -> Topic:
     """Enter a topic as if its logs had been made at once."""
-    topics.announce([topics.new(name, **terms)])
+    topics.announce([topics.new(name, replicas=[(node_id,)] * partitions, **terms)])
     return topics.arrive(name)
 
 
 def grow(topics: Topics, name: str, partitions: int) -> Topic:
-    return changed(topics, name, partitions=partitions)
+    return changed(topics, name, replicas=((SETTINGS.node_id,),) * partitions)
 
 
 def configure(topics: Topics, name: str, configs: dict[str, str]) -> Topic:
@@ -83,7 +85,7 @@ def test_a_topic_is_found_by_name_and_by_id():
     assert topics.get("flights") is topic
     assert topics.by_id(topic.topic_id) is topic
     assert topics.all() == [topic]
-    assert (topic.partitions, topic.replicas, topic.internal) == (6, (3,), False)
+    assert (topic.partitions, topic.replicas, topic.internal) == (6, ((3,),) * 6, False)
     assert topic.configs == {"retention.ms": "5"}
 
 
@@ -182,7 +184,7 @@ def test_topics_ids_settings_and_the_cluster_survive_kill_9(tmp_path: Path):
     config = BrokerSettings.of({"log.dirs": str(tmp_path)})
     store = FileStore.open(tmp_path, now_ms=NOW_MS)
     topics = Topics.open(config, store)
-    topic = create(topics, "flights", partitions=6, configs={"cleanup.policy": "compact"})
+    topic = create(topics, "flights", partitions=6, node_id=1, configs={"cleanup.policy": "compact"})
     store.abandon()
 
     again = Topics.open(config, FileStore.open(tmp_path, now_ms=NOW_MS))

@@ -104,7 +104,7 @@ def test_partitions_that_are_made_while_settings_change_go_by_the_new_ones():
     rig.node.topic_manager.create_topic("t", partitions=1)
     growth = a_part_of(rig.node.topic_manager.grow_topics({"t": 4}), 2)
 
-    rig.node.topic_manager.configure_topics({"t": {"retention.ms": "7"}})
+    at_once(rig.node.topic_manager.configure_topics({"t": {"retention.ms": "7"}}))
     at_once(growth)
 
     assert {log.config.retention_ms for log in rig.store.logs.values()} == {7}
@@ -115,7 +115,7 @@ def test_a_name_of_a_large_creation_is_not_to_be_had_before_its_turn_has_come(
 ):
     monkeypatch.setattr(manager, "TOPICS_AT_ONCE", 2)
     rig = Rig()
-    large = [rig.topics.new(name, partitions=1) for name in ("a", "b", "c.d")]
+    large = [rig.topics.new(name, replicas=[(1,)]) for name in ("a", "b", "c.d")]
     creating = a_part_of(rig.node.topic_manager.create_topics(large), 1)
 
     answer = at_once(creation(rig, "c.d", "c_d", "e"))
@@ -130,7 +130,7 @@ def test_names_of_a_creation_that_fails_are_free_again(monkeypatch: pytest.Monke
     rig = Rig()
     rig.disk.faults.refuse.add("save")
     failed = at_once(
-        rig.node.topic_manager.create_topics([rig.topics.new(name, partitions=1) for name in "ab"])
+        rig.node.topic_manager.create_topics([rig.topics.new(name, replicas=[(1,)]) for name in "ab"])
     )
     rig.disk.faults.refuse.clear()
 
@@ -164,7 +164,7 @@ def test_topics_that_are_deleted_together_are_deleted_after_a_crash_however_many
     monkeypatch.setattr(topics_module, "DELETED_REMEMBERED_MAX", 2)
     rig = Rig()
     names = [f"t{n}" for n in range(6)]
-    at_once(rig.node.topic_manager.create_topics([rig.topics.new(name, partitions=1) for name in names]))
+    at_once(rig.node.topic_manager.create_topics([rig.topics.new(name, replicas=[(1,)]) for name in names]))
 
     a_part_of(rig.node.topic_manager.delete_topics(names), 1)
     rig.crash()
@@ -217,12 +217,12 @@ def codes_of_deletion(response: Any) -> list[str]:
 
 def test_a_name_that_is_claimed_stays_so_when_an_earlier_creation_of_it_ends():
     rig = Rig()
-    first = rig.topics.new("t", partitions=1)
+    first = rig.topics.new("t", replicas=[(1,)])
     ending = a_part_of(rig.node.topic_manager.create_topics([first]), 2)
     assert rig.topics.get("t") is first
     at_once(rig.node.topic_manager.delete_topics(["t"]))
 
-    rig.topics.claim([rig.topics.new("t", partitions=1)])
+    rig.topics.claim([rig.topics.new("t", replicas=[(1,)])])
     at_once(ending)
 
     assert rig.topics.is_taken("t")

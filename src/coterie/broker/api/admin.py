@@ -7,24 +7,21 @@ Codes and messages are those of Apache Kafka 4.3.1, whose tools show them to the
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
-from coterie.assign.chance import Chance, chance_of
 from coterie.base.codes import Code
 from coterie.base.topic_names import INTERNAL_TOPICS, RESERVED_TOPIC, metric_name
 from coterie.broker.api.metadata import CLUSTER_OPERATIONS_ALL, PARTITIONS_OF_REQUEST_MAX, controller_of
 from coterie.broker.config.topic_settings import refusal_of
 from coterie.broker.net.context import Context
-from coterie.broker.placement import manual, striped
-from coterie.broker.placement.model import Broker, Layout, Problem, Replicas
-from coterie.broker.refusal import STORAGE_ERRORS, Refusal, storage_failed
+from coterie.broker.placement import manual
+from coterie.broker.placement.model import Layout, Problem, Replicas
+from coterie.broker.refusal import STORAGE_ERRORS, Refusal
 from coterie.broker.runtime.pieces import ITEMS_AT_ONCE, Pieces, gathered
-from coterie.broker.topics.topic import (
-    Topic,
-)
-from coterie.storage.log.contract import StorageFailed
+from coterie.broker.topics.catalog import GONE, OVERTAKEN, Failure, refused
+from coterie.broker.topics.topic import Topic
 from coterie.wire.api.entities import (
     build,
     entity,
@@ -34,15 +31,13 @@ from coterie.wire.api.entities import (
 if TYPE_CHECKING:
     from coterie.broker.config.settings import BrokerSettings
     from coterie.broker.runtime.leadership import Leadership
-    from coterie.broker.topics.manager import TopicManager
-    from coterie.broker.topics.registry import Topics
+    from coterie.broker.topics.catalog import TopicCatalog, TopicChanges
 
 CREATE_TOPICS, DELETE_TOPICS, CREATE_PARTITIONS, DESCRIBE_CLUSTER = 19, 20, 37, 60
 
 BY_DEFAULT = -1  # as a number of partitions or replicas: what the broker's settings say
 BROKERS, CONTROLLERS = 1, 2  # what DescribeCluster may be asked about
 OPERATIONS_UNASKED = -(2**31)
-LOW_BITS = (1 << 62) - 1  # of a random uuid: those above say that it is one
 
 DUPLICATE_NAME = "Duplicate topic name."
 TOO_MANY = "Excessively large number of partitions per request."
@@ -52,10 +47,9 @@ class Parts(NamedTuple):
     """The parts of the broker that these handlers use."""
 
     settings: BrokerSettings
-    topics: Topics
-    topic_manager: TopicManager
+    topics: TopicCatalog
+    topic_manager: TopicChanges
     leadership: Leadership
-    new_uuid: Callable[[], UUID]
 
 
 # -- CreateTopics
@@ -71,11 +65,11 @@ def _create_topics(parts: Parts, ctx: Context, request: Any) -> Pieces[Any]:
     once = yield from gathered(asked if times[asked.name] == 1 else None for asked in request.topics)
     wanted = sum((yield from gathered(max(0, _partition_count(parts, asked)) for asked in once)))
     refused: dict[str, Refusal] = {}
-    planned: dict[str, Planned] = {}
+    planned: dict[str, Topic] = {}
     planned_names: dict[str, str] = {}
     for asked in once:
         if wanted > PARTITIONS_OF_REQUEST_MAX:
-            found: Planned | Refusal = Refusal(Code.POLICY_VIOLATION, TOO_MANY)
+            found: Topic | Refusal = Refusal(Code.POLICY_VIOLATION, TOO_MANY)
         else:
             found = _refuse_name_that_collides(asked.name, planned_names) or _plan(parts, asked)
         if isinstance(found, Refusal):
@@ -101,13 +95,6 @@ def _create_topics(parts: Parts, ctx: Context, request: Any) -> Pieces[Any]:
     return build(response_type(CREATE_TOPICS, ctx.version), topics=tuple(results))
 
 
-class Planned(NamedTuple):
-    """A topic that is to be created, and where its replicas go."""
-
-    topic: Topic
-    layout: Layout
-
-
 def _refuse_name_that_collides(name: str, planned: Mapping[str, str]) -> Refusal | None:
     """Return why a topic cannot be created together with one that is planned, of a name that is alike."""
     other = planned.get(metric_name(name))
@@ -116,28 +103,26 @@ def _refuse_name_that_collides(name: str, planned: Mapping[str, str]) -> Refusal
     return Refusal(Code.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {other}")
 
 
-def _plan(parts: Parts, asked: Any) -> Planned | Refusal:
-    refusal = _refuse_name(parts, asked.name) or _refuse_configs(asked) or _refuse_layout(parts, asked)
-    if refusal is not None:
-        return refusal
-    layout = _layout(parts, asked)
+def _plan(parts: Parts, asked: Any) -> Topic | Refusal:
+    refusal = _refuse_name(parts, asked.name) or _refuse_configs(asked)
+    layout = refusal or _layout(parts, asked)
+    if isinstance(layout, Refusal):
+        return layout
     configs = {config.name: config.value for config in asked.configs}
-    topic = parts.topics.new(asked.name, partitions=len(layout), configs=configs)
-    return Planned(topic, layout)
+    return parts.topics.new(asked.name, replicas=layout, configs=configs)
 
 
-def _carry_out(parts: Parts, planned: Mapping[str, Planned]) -> Pieces[dict[str, Refusal]]:
+def _carry_out(parts: Parts, planned: Mapping[str, Topic]) -> Pieces[dict[str, Refusal]]:
     """Create what is planned, and return why some of it could not be."""
     looked = {name: _refuse_name(parts, name) for name in planned}  # others may have taken one meanwhile
     taken = {name: refusal for name, refusal in looked.items() if refusal is not None}
-    failed: Mapping[str, OSError | StorageFailed]
-    wanted = [one.topic for name, one in planned.items() if name not in taken]
+    failed: Mapping[str, Failure]
+    wanted = [topic for name, topic in planned.items() if name not in taken]
     try:
         failed = yield from parts.topic_manager.create_topics(wanted)
     except STORAGE_ERRORS as error:
         failed = {topic.name: error for topic in wanted}
-    refused = {name: storage_failed(f"create topic {name}", error) for name, error in failed.items()}
-    return refused | taken
+    return {name: refused(f"create topic {name}", why) for name, why in failed.items()} | taken
 
 
 def _partition_count(parts: Parts, asked: Any) -> int:
@@ -170,10 +155,11 @@ def _refuse_configs(asked: Any) -> Refusal | None:
     return None if problem is None else Refusal(Code.INVALID_CONFIG, problem)
 
 
-def _refuse_layout(parts: Parts, asked: Any) -> Refusal | None:
-    """Return why the partitions cannot be placed as asked: by hand, or so many on one broker."""
+def _layout(parts: Parts, asked: Any) -> Layout | Refusal:
+    """Return the replicas of each partition, by hand or in Kafka's stripes, or why they cannot be there."""
     if asked.assignments:
-        return _refuse_assignments(parts, asked)
+        refusal = _refuse_assignments(parts, asked)
+        return [replicas for _, replicas in sorted(_assigned(asked))] if refusal is None else refusal
     factor = asked.replication_factor
     if factor < BY_DEFAULT or factor == 0:
         text = "Replication factor must be larger than 0, or -1 to use the default value."
@@ -181,7 +167,10 @@ def _refuse_layout(parts: Parts, asked: Any) -> Refusal | None:
     if asked.num_partitions < BY_DEFAULT or asked.num_partitions == 0:
         text = "Number of partitions was set to an invalid non-positive value."
         return Refusal(Code.INVALID_PARTITIONS, text)
-    return _refusal(striped.problem_of(_brokers(parts), factor=_factor(asked)))
+    if factor == BY_DEFAULT:
+        factor = parts.topic_manager.default_factor
+    placed = parts.topic_manager.placed(_partition_count(parts, asked), factor=factor)
+    return Refusal(*placed) if isinstance(placed, Problem) else placed
 
 
 def _refuse_assignments(parts: Parts, asked: Any) -> Refusal | None:
@@ -192,49 +181,26 @@ def _refuse_assignments(parts: Parts, asked: Any) -> Refusal | None:
         if number != BY_DEFAULT:
             text = f"A manual partition assignment was specified, but {field} was not set to -1."
             return Refusal(Code.INVALID_REQUEST, text)
-    return _refusal(manual.problem_of_new(_assigned(asked), _brokers(parts)))
-
-
-def _layout(parts: Parts, asked: Any) -> Layout:
-    """Return the replicas of each partition of a topic that can be placed: by hand, or in Kafka's stripes."""
-    if asked.assignments:
-        return [replicas for _, replicas in sorted(_assigned(asked))]
-    count, factor = _partition_count(parts, asked), _factor(asked)
-    return striped.place(_brokers(parts), partitions=count, factor=factor, chance=_chance(parts))
+    return _refusal(manual.problem_of_new(_assigned(asked), parts.topic_manager.brokers()))
 
 
 def _assigned(asked: Any) -> list[tuple[int, Replicas]]:
     return [(one.partition_index, tuple(one.broker_ids)) for one in asked.assignments]
 
 
-def _factor(asked: Any) -> int:
-    factor: int = asked.replication_factor
-    return 1 if factor == BY_DEFAULT else factor
-
-
-def _brokers(parts: Parts) -> list[Broker]:
-    """Return the brokers that replicas can be on: this one, and what it leads is replicated nowhere else."""
-    return [Broker(parts.settings.node_id, parts.settings.broker_rack)]
-
-
-def _chance(parts: Parts) -> Chance:
-    return chance_of(lambda: parts.new_uuid().int & LOW_BITS)
-
-
 def _refusal(problem: Problem | None) -> Refusal | None:
     return None if problem is None else Refusal(*problem)
 
 
-def _created(parts: Parts, ctx: Context, planned: Planned) -> Any:
-    topic, layout = planned
+def _created(parts: Parts, ctx: Context, topic: Topic) -> Any:
     return build(
         entity("create_topics", ctx.version, "CreatableTopicResult", "response"),
         name=topic.name,
         topic_id=topic.topic_id,
         error_code=Code.NONE,
         error_message=None,
-        num_partitions=len(layout),
-        replication_factor=len(layout[0]),
+        num_partitions=topic.partitions,
+        replication_factor=len(topic.replicas[0]),
         configs=_configs_created(parts, ctx, topic.configs),
     )
 
@@ -298,7 +264,7 @@ def _delete_topics(parts: Parts, ctx: Context, request: Any) -> Pieces[Any]:
         if topic is not None and refusal is None and parts.topics.by_id(topic.topic_id) is None:
             judged[place] = one, None, _refuse_deletion(parts, ctx, one, None, times)
     names = [topic.name for _, topic, refusal in judged if topic and not refusal]
-    failed: Mapping[str, OSError | StorageFailed]
+    failed: Mapping[str, Failure]
     try:
         failed = yield from parts.topic_manager.delete_topics(names)
     except STORAGE_ERRORS as error:
@@ -306,7 +272,11 @@ def _delete_topics(parts: Parts, ctx: Context, request: Any) -> Pieces[Any]:
     results = []
     for one, topic, refusal in judged:
         if refusal is None and topic is not None and topic.name in failed:
-            refusal = storage_failed(f"delete topic {topic.name}", failed[topic.name])
+            why = failed[topic.name]
+            if why is GONE:  # since it was judged
+                topic, refusal = None, _refuse_deletion(parts, ctx, one, None, times)
+            else:
+                refusal = refused(f"delete topic {topic.name}", why)
         results.append(_deletion(ctx, one, topic if times[one] == 1 else None, refusal))
         if len(results) % ITEMS_AT_ONCE == 0:
             yield
@@ -374,18 +344,13 @@ def _create_partitions(parts: Parts, ctx: Context, request: Any) -> Pieces[Any]:
     times = Counter(asked.name for asked in request.topics)
     twice = Refusal(Code.INVALID_REQUEST, DUPLICATE_NAME)
     refusals: dict[str, Refusal | None] = {}
-    totals: dict[str, int] = {}
-    room = PARTITIONS_OF_REQUEST_MAX
-    for asked in request.topics:
-        if times[asked.name] == 1:
-            topic = parts.topics.get(asked.name)
-            refusal = refusals[asked.name] = _refuse_growth(parts, topic, asked, room)
-            totals[asked.name] = asked.count
-            if topic is not None and refusal is None:
-                room -= asked.count - topic.partitions
-            yield
-    if not request.validate_only:
-        refusals |= yield from _grow(parts, {n: totals[n] for n, refused in refusals.items() if not refused})
+    pending = [asked for asked in request.topics if times[asked.name] == 1]
+    while pending:
+        found = yield from _refuse_each_growth(parts, pending)
+        if not request.validate_only:
+            found |= yield from _grow(parts, [asked for asked in pending if found[asked.name] is None])
+        refusals |= found
+        pending = [asked for asked in pending if found[asked.name] is OVERTAKEN]
     refusals |= {name: twice for name, count in times.items() if count > 1}
     cls = entity("create_partitions", ctx.version, "CreatePartitionsTopicResult", "response")
     results = []
@@ -397,16 +362,36 @@ def _create_partitions(parts: Parts, ctx: Context, request: Any) -> Pieces[Any]:
     return build(response_type(CREATE_PARTITIONS, ctx.version), results=tuple(results))
 
 
-def _grow(parts: Parts, totals: Mapping[str, int]) -> Pieces[dict[str, Refusal | None]]:
+def _refuse_each_growth(parts: Parts, pending: Sequence[Any]) -> Pieces[dict[str, Refusal | None]]:
+    """Return for each topic why it cannot grow as asked, None if it can."""
+    refusals: dict[str, Refusal | None] = {}
+    room = PARTITIONS_OF_REQUEST_MAX
+    for asked in pending:
+        topic = parts.topics.get(asked.name)
+        refusal = refusals[asked.name] = _refuse_growth(parts, topic, asked, room)
+        if topic is not None and refusal is None:
+            room -= asked.count - topic.partitions
+        yield
+    return refusals
+
+
+def _grow(parts: Parts, wanted: Sequence[Any]) -> Pieces[dict[str, Refusal | None]]:
     """Grow topics, and return why some could not be. What others have done to one meanwhile stands."""
-    topics = {name: parts.topics.get(name) for name in totals}
-    still = {name: totals[name] for name, one in topics.items() if one and one.partitions < totals[name]}
-    failed: Mapping[str, OSError | StorageFailed]
+    topics = {asked.name: parts.topics.get(asked.name) for asked in wanted}
+    still = [asked for asked in wanted if (one := topics[asked.name]) and one.partitions < asked.count]
+    totals = {asked.name: asked.count for asked in still}
+    assigned = {asked.name: _added(asked) for asked in still if asked.assignments is not None}
+    failed: Mapping[str, Failure]
     try:
-        failed = yield from parts.topic_manager.grow_topics(still)
+        failed = yield from parts.topic_manager.grow_topics(totals, assigned)
     except STORAGE_ERRORS as error:
-        failed = dict.fromkeys(still, error)
-    return {name: storage_failed(f"add partitions to topic {name}", why) for name, why in failed.items()}
+        failed = dict.fromkeys(totals, error)
+    return {name: refused(f"add partitions to topic {name}", why) for name, why in failed.items()}
+
+
+def _added(asked: Any) -> Layout:
+    """Return the replicas that new partitions are to have."""
+    return [tuple(assignment.broker_ids) for assignment in asked.assignments]
 
 
 def _refuse_growth(parts: Parts, topic: Topic | None, asked: Any, room: int) -> Refusal | None:
@@ -423,12 +408,18 @@ def _refuse_growth(parts: Parts, topic: Topic | None, asked: Any, room: int) -> 
         return Refusal(Code.INVALID_REQUEST, f"Growth of internal topic {topic.name} is prohibited.")
     if extra > room:
         return Refusal(Code.POLICY_VIOLATION, TOO_MANY)
-    brokers, factor = _brokers(parts), len(topic.replicas)
+    changes, factor = parts.topic_manager, len(topic.replicas[0])
     if asked.assignments is None:
-        return _refusal(striped.problem_of(brokers, factor=factor))
-    added = [tuple(assignment.broker_ids) for assignment in asked.assignments]
+        placed = changes.placed(extra, factor=factor)
+        return _refusal(placed) if isinstance(placed, Problem) else None
     return _refusal(
-        manual.problem_of_growth(added, brokers, existing=topic.partitions, total=asked.count, factor=factor)
+        manual.problem_of_growth(
+            _added(asked),
+            changes.brokers(),
+            existing=topic.partitions,
+            total=asked.count,
+            factor=factor,
+        )
     )
 
 
@@ -453,7 +444,7 @@ def describe_cluster(parts: Parts, ctx: Context, request: Any) -> Any:
     return build(
         cls,
         cluster_id=parts.topics.cluster_id,
-        controller_id=controller_of(live),
+        controller_id=controller_of(parts.leadership),
         brokers=tuple(brokers),
         cluster_authorized_operations=CLUSTER_OPERATIONS_ALL if wanted else OPERATIONS_UNASKED,
     )

@@ -21,6 +21,7 @@ from coterie.broker.net.context import Context
 from coterie.broker.refusal import STORAGE_ERRORS, Refusal, storage_failed
 from coterie.broker.repeats import Repeats
 from coterie.broker.runtime.pieces import ITEMS_AT_ONCE, Pieces, at_once, gathered, mapped
+from coterie.broker.topics.catalog import OVERTAKEN, Failure, refused
 from coterie.wire.api.entities import (
     build,
     entity,
@@ -30,8 +31,7 @@ from coterie.wire.api.guards import LONGEST_TEXT
 
 if TYPE_CHECKING:
     from coterie.broker.config.settings import BrokerSettings
-    from coterie.broker.topics.manager import TopicManager
-    from coterie.broker.topics.registry import Topics
+    from coterie.broker.topics.catalog import TopicCatalog, TopicChanges
     from coterie.broker.topics.topic import (
         Topic,
     )
@@ -71,8 +71,8 @@ class Parts(NamedTuple):
     """The parts of the broker that these handlers use."""
 
     settings: BrokerSettings
-    topics: Topics
-    topic_manager: TopicManager
+    topics: TopicCatalog
+    topic_manager: TopicChanges
 
 
 class Origin(NamedTuple):
@@ -289,13 +289,12 @@ Rule = Callable[[Parts, "Topic", Any], Pieces[dict[str, str] | Refusal]]
 
 def _alter(parts: Parts, ctx: Context, request: Any, api_key: int, rule: Rule) -> Pieces[Any]:
     """Answer for each resource; one that is listed twice is not touched, whichever was meant."""
-    found, wanted = yield from _settings_for_each(parts, request.resources, rule)
-    failed = None if request.validate_only else _configure(parts, wanted)
+    refusals = yield from _alter_each(parts, request.resources, rule, validate_only=request.validate_only)
     api = "alter_configs" if api_key == ALTER_CONFIGS else "incremental_alter_configs"
     cls = entity(api, ctx.version, "AlterConfigsResourceResponse", "response")
     responses = []
-    for resource, outcome in zip(request.resources, found, strict=True):
-        refusal = failed if isinstance(outcome, dict) else outcome
+    for place, resource in enumerate(request.resources):
+        refusal = refusals[place]
         responses.append(
             build(
                 cls,
@@ -308,6 +307,25 @@ def _alter(parts: Parts, ctx: Context, request: Any, api_key: int, rule: Rule) -
         if len(responses) % ITEMS_AT_ONCE == 0:
             yield
     return build(response_type(api_key, ctx.version), responses=tuple(responses))
+
+
+def _alter_each(
+    parts: Parts, resources: Sequence[Any], rule: Rule, *, validate_only: bool
+) -> Pieces[dict[int, Refusal | None]]:
+    """Change what is to be changed, and return for the place of each resource why it was not.
+
+    Where another broker was faster, the change is made from what it has left.
+    """
+    refusals: dict[int, Refusal | None] = {}
+    places = [*range(len(resources))]
+    while places:
+        found, wanted = yield from _settings_for_each(parts, [resources[place] for place in places], rule)
+        failed = {} if validate_only else (yield from _configure(parts, wanted))
+        for place, outcome in zip(places, found, strict=True):
+            name = resources[place].resource_name
+            refusals[place] = failed.get(name) if isinstance(outcome, dict) else outcome
+        places = [place for place in places if refusals[place] is OVERTAKEN]
+    return refusals
 
 
 def _settings_for_each(
@@ -337,17 +355,18 @@ def _settings_for_each(
     return found, {name: configs for name, configs in wanted.items() if isinstance(configs, dict)}
 
 
-def _configure(parts: Parts, wanted: Mapping[str, Mapping[str, str]]) -> Refusal | None:
-    """Change the settings of topics, all together; return why none could be changed."""
+def _configure(parts: Parts, wanted: Mapping[str, Mapping[str, str]]) -> Pieces[dict[str, Refusal]]:
+    """Change the settings of topics; return why some, or all of them, could not be changed."""
     topics = {name: parts.topics.get(name) for name in wanted}
     changed = {name: wanted[name] for name, one in topics.items() if one and one.configs != wanted[name]}
     if not changed:
-        return None
+        return {}
+    failed: Mapping[str, Failure]
     try:
-        parts.topic_manager.configure_topics(changed)
+        failed = yield from parts.topic_manager.configure_topics(changed)
     except STORAGE_ERRORS as error:
-        return storage_failed(f"change the settings of {', '.join(changed)}", error)
-    return None
+        return dict.fromkeys(wanted, storage_failed(f"change the settings of {', '.join(changed)}", error))
+    return {name: refused(f"change the settings of {name}", why) for name, why in failed.items()}
 
 
 def _settings_for(parts: Parts, resource: Any, rule: Rule) -> Pieces[dict[str, str] | Refusal | None]:

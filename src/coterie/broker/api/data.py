@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from coterie.broker.runtime.clock import Clock
     from coterie.broker.runtime.leadership import Leadership, NodeEndpoint
     from coterie.broker.runtime.purgatory import Purgatory
-    from coterie.broker.topics.registry import Topics
+    from coterie.broker.topics.catalog import TopicCatalog
     from coterie.broker.topics.topic import (
         Topic,
     )
@@ -59,7 +59,7 @@ class Parts(NamedTuple):
     """The parts of the broker that these handlers use."""
 
     settings: BrokerSettings
-    topics: Topics
+    topics: TopicCatalog
     leadership: Leadership
     led_log: Callable[[TopicPartition], Log | None]
     store: LogStore
@@ -76,7 +76,7 @@ def leader_epoch_error(log: Log, sent: int) -> Code:
     return Code.UNKNOWN_LEADER_EPOCH if sent > ours else Code.FENCED_LEADER_EPOCH
 
 
-def topic_named(topics: Topics, asked: Any) -> tuple[Topic | None, Code]:
+def topic_named(topics: TopicCatalog, asked: Any) -> tuple[Topic | None, Code]:
     """Return the topic that a request names by name or by id, or the code that says there is none."""
     name = getattr(asked, "name", getattr(asked, "topic", None))  # "" is a name, which none has
     if name is not None:

@@ -92,6 +92,10 @@ def host_for(
         mark("internal-topic-failed", ctx.api_key)
         respond(Code.COORDINATOR_NOT_AVAILABLE)
         return None
+    if host is None:
+        mark("internal-topic-comes", ctx.api_key)
+        respond(Code.COORDINATOR_NOT_AVAILABLE)
+        return None
     unavailable = host.unavailable()
     if unavailable:
         loading = unavailable is Code.COORDINATOR_LOAD_IN_PROGRESS
@@ -550,8 +554,9 @@ def _delete_one(
             take(answer)
 
     def command(call: int) -> commands.DeleteGroup:
-        most_bytes = parts.coordinator.host_of(group_id).part_bytes
-        return commands.DeleteGroup(group_id=group_id, call=call, most_bytes=most_bytes)
+        host = parts.coordinator.host_of(group_id)
+        assert host is not None, "which is asked"
+        return commands.DeleteGroup(group_id=group_id, call=call, most_bytes=host.part_bytes)
 
     ask(parts.coordinator, ctx, group_id, command, answered, nameless=True)
 

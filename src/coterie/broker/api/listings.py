@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from coterie.broker.config.settings import BrokerSettings
     from coterie.broker.runtime.leadership import Leadership
     from coterie.broker.runtime.pieces import Pieces
-    from coterie.broker.topics.registry import Topics
+    from coterie.broker.topics.catalog import TopicCatalog
     from coterie.broker.topics.topic import (
         Topic,
     )
@@ -35,7 +35,7 @@ class Parts(NamedTuple):
     """The parts of the broker that these handlers use."""
 
     settings: BrokerSettings
-    topics: Topics
+    topics: TopicCatalog
     leadership: Leadership
 
 

@@ -22,7 +22,7 @@ from coterie.wire.api.entities import (
 )
 
 if TYPE_CHECKING:
-    from coterie.broker.topics.registry import Topics
+    from coterie.broker.topics.catalog import TopicCatalog
     from coterie.storage.kind import LogStore
 
 ALTER_LOG_DIRS, DESCRIBE_LOG_DIRS = 34, 35
@@ -33,7 +33,7 @@ log = logging.getLogger("coterie.broker")
 class Parts(NamedTuple):
     """The parts of the broker that these handlers use."""
 
-    topics: Topics
+    topics: TopicCatalog
     store: LogStore
 
 

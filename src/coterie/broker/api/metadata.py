@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from coterie.base.codes import Code
@@ -12,9 +12,10 @@ from coterie.base.reasons import mark
 from coterie.base.topic_names import OFFSETS_TOPIC, RESERVED_TOPIC, TRANSACTIONS_TOPIC, metric_name
 from coterie.broker.api import FAMILIES
 from coterie.broker.net.context import Context
+from coterie.broker.placement.model import Problem
 from coterie.broker.refusal import STORAGE_ERRORS, storage_failed
 from coterie.broker.runtime.pieces import ITEMS_AT_ONCE, Pieces, mapped, paced
-from coterie.storage.log.contract import StorageFailed
+from coterie.broker.topics.catalog import Failure, refused
 from coterie.wire.api.apis import APIS
 from coterie.wire.api.entities import (
     build,
@@ -24,9 +25,9 @@ from coterie.wire.api.entities import (
 
 if TYPE_CHECKING:
     from coterie.broker.config.settings import BrokerSettings
-    from coterie.broker.runtime.leadership import Leadership, NodeEndpoint
-    from coterie.broker.topics.manager import TopicManager
-    from coterie.broker.topics.registry import Topics
+    from coterie.broker.placement.model import Replicas
+    from coterie.broker.runtime.leadership import Leadership
+    from coterie.broker.topics.catalog import TopicCatalog, TopicChanges
     from coterie.broker.topics.topic import (
         Topic,
     )
@@ -38,6 +39,8 @@ COORDINATED = {GROUP_KEY: OFFSETS_TOPIC, TRANSACTION_KEY: TRANSACTIONS_TOPIC}
 TRANSACTION_VERSION = ("transaction.version", 2)
 AUTHORIZED_OPERATIONS_UNASKED = -(2**31)
 NAMED_SINCE = 3  # since this version of ApiVersions a client says which software it is (KIP-511)
+# By somebody else, or perhaps after all: whoever asks again will see.
+TO_BE_FOUND = frozenset({Code.TOPIC_ALREADY_EXISTS, Code.REQUEST_TIMED_OUT})
 SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 CLUSTER_OPERATIONS_ALL = 0b1_1111_1010_0000  # CREATE to IDEMPOTENT_WRITE of KIP-430, no authorizer being set
 TOPIC_OPERATIONS_ALL = 0b0000_1101_1111_1000  # READ to ALTER_CONFIGS of KIP-430, no authorizer being set
@@ -47,8 +50,8 @@ class Parts(NamedTuple):
     """The parts of the broker that these handlers use."""
 
     settings: BrokerSettings
-    topics: Topics
-    topic_manager: TopicManager
+    topics: TopicCatalog
+    topic_manager: TopicChanges
     leadership: Leadership
 
 
@@ -139,7 +142,7 @@ def _metadata(parts: Parts, ctx: Context, request: Any) -> Pieces[Any]:
         response_type(3, ctx.version),
         brokers=tuple(brokers),
         cluster_id=parts.topics.cluster_id,
-        controller_id=controller_of(live),
+        controller_id=controller_of(parts.leadership),
         topics=tuple(topics),
         cluster_authorized_operations=operations,
         error_code=Code.NONE,
@@ -153,7 +156,7 @@ def _create(parts: Parts, request: Any, named: Iterable[Any]) -> Pieces[Mapping[
     """
     if not (getattr(request, "allow_auto_topic_creation", True) and parts.settings.auto_create_topics_enable):
         return {}
-    refused: dict[str, Code] = {}
+    codes: dict[str, Code] = {}
     wanted: dict[str, Topic] = {}  # by what no two names may share
     for place, one in enumerate(named):
         if place == 1 or place % ITEMS_AT_ONCE == ITEMS_AT_ONCE - 1:
@@ -170,19 +173,26 @@ def _create(parts: Parts, request: Any, named: Iterable[Any]) -> Pieces[Mapping[
             try:
                 parts.topic_manager.ensure_internal(name)
             except STORAGE_ERRORS as error:
-                refused[name] = storage_failed(f"create topic {name}", error).code
+                codes[name] = storage_failed(f"create topic {name}", error).code
         elif wanted.get(metric_name(name)) is None:
-            wanted[metric_name(name)] = parts.topics.new(name, partitions=parts.settings.num_partitions)
+            placed = parts.topic_manager.placed(
+                parts.settings.num_partitions, factor=parts.topic_manager.default_factor
+            )
+            if isinstance(placed, Problem):
+                codes[name] = placed.code
+            else:
+                wanted[metric_name(name)] = parts.topics.new(name, replicas=placed)
     # others may have taken a name while this was planned
     topics = [topic for topic in wanted.values() if parts.topics.is_free(topic.name)]
     if not topics or len(topics) * parts.settings.num_partitions > PARTITIONS_OF_REQUEST_MAX:
-        return refused  # Kafka's controller refuses so many at once
-    failed: Mapping[str, OSError | StorageFailed]
+        return codes  # Kafka's controller refuses so many at once
+    failed: Mapping[str, Failure]
     try:
         failed = yield from parts.topic_manager.create_topics(topics)
     except STORAGE_ERRORS as error:
         failed = {topic.name: error for topic in topics}
-    return refused | {name: storage_failed(f"create topic {name}", why).code for name, why in failed.items()}
+    codes |= {name: refused(f"create topic {name}", why).code for name, why in failed.items()}
+    return {name: code for name, code in codes.items() if code not in TO_BE_FOUND}
 
 
 def _find_topic(
@@ -207,12 +217,10 @@ def _unknown(ctx: Context, name: str | None, topic_id: Any, code: Code) -> Any:
     return build(cls, error_code=code, name=nameable, topic_id=topic_id, partitions=())
 
 
-def controller_of(live: Sequence[NodeEndpoint]) -> int:
-    """Return the id of the broker that is shown as the controller, -1 while none is known to live.
-
-    Any broker takes an administrator's requests.
-    """
-    return live[0].node_id if live else NO_BROKER
+def controller_of(leadership: Leadership) -> int:
+    """Return the id of the broker that is named as the controller, -1 while none is known to live."""
+    controller = leadership.controller()
+    return NO_BROKER if controller is None else controller
 
 
 def described_partition(
@@ -228,21 +236,21 @@ def described_partition(
 
     Without a leader its code is `leaderless`. A replica that lives is in sync.
     """
-    leader_id, code, in_sync = topic.replicas[0], Code.NONE, topic.replicas
-    offline: tuple[int, ...] = ()
+    replicas = topic.replicas[partition]
+    leader_id, code, in_sync = replicas[0], Code.NONE, replicas
+    offline: Replicas = ()
     if not leadership.alone:
         leader = leadership.leader_of(topic.name, partition)
-        live = {one.node_id for one in leadership.live_brokers()}
         leader_id, code = (NO_BROKER, leaderless) if leader is None else (leader.node_id, Code.NONE)
-        in_sync = tuple(one for one in topic.replicas if one in live)
-        offline = tuple(one for one in topic.replicas if one not in live)
+        in_sync = tuple(one for one in replicas if leadership.lives(one))
+        offline = tuple(one for one in replicas if not leadership.lives(one))
     return build(
         cls,
         error_code=code,
         partition_index=partition,
         leader_id=leader_id,
         leader_epoch=leadership.leader_epoch(topic.name, partition),
-        replica_nodes=topic.replicas,
+        replica_nodes=replicas,
         isr_nodes=in_sync,
         offline_replicas=offline,
         **more,
@@ -307,6 +315,10 @@ def _coordinator(parts: Parts, kind: int, key: str, message: str) -> dict[str, A
         mark("internal-topic-failed")
         refusal = storage_failed(f"create topic {COORDINATED[kind]}", error)
         return _no_coordinator(Code.COORDINATOR_NOT_AVAILABLE, refusal.message or "" if message else "")
+    if topic is None:
+        mark("internal-topic-comes")
+        words = f"topic {COORDINATED[kind]} is being created; try again"
+        return _no_coordinator(Code.COORDINATOR_NOT_AVAILABLE, words if message else "")
     partition = coordinator_partition(key, partition_count=topic.partitions)
     leader = parts.leadership.leader_of(topic.name, partition)
     if leader is None:

@@ -28,7 +28,7 @@ from coterie.wire.api.entities import (
 
 if TYPE_CHECKING:
     from coterie.broker.runtime.groups import Coordinator
-    from coterie.broker.topics.registry import Topics
+    from coterie.broker.topics.catalog import TopicCatalog
 
 FETCH = 9
 RETENTION_UNSET = -1
@@ -43,7 +43,7 @@ NO_OFFSET = {"committed_offset": -1, "committed_leader_epoch": -1, "metadata": "
 class Parts(NamedTuple):
     """The parts of the broker that these handlers use."""
 
-    topics: Topics
+    topics: TopicCatalog
     coordinator: Coordinator
 
 
@@ -139,7 +139,7 @@ class Codes(NamedTuple):
 
 
 def still_there(
-    known: Topics, ctx: Context, offsets: Sequence[commands.OffsetToCommit], take: Callable[[Any], None]
+    known: TopicCatalog, ctx: Context, offsets: Sequence[commands.OffsetToCommit], take: Callable[[Any], None]
 ) -> tuple[tuple[commands.OffsetToCommit, ...], Callable[[Any], None]]:
     """Return the offsets whose topics are there, and who takes what becomes of them.
 
@@ -159,7 +159,7 @@ def still_there(
 
 
 def sorted_out(
-    known: Topics, topics: Sequence[Any]
+    known: TopicCatalog, topics: Sequence[Any]
 ) -> Pieces[tuple[tuple[commands.OffsetToCommit, ...], dict[tuple[int, int], Code]]]:
     """Return the offsets of partitions that exist, and by place in the request why the others are refused."""
     refused: dict[tuple[int, int], Code] = {}

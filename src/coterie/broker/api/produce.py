@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from coterie.broker.runtime.leadership import Leadership
     from coterie.broker.runtime.replica_manager import ReplicaManager
     from coterie.broker.runtime.transactions import TransactionCoordinator
-    from coterie.broker.topics.registry import Topics
+    from coterie.broker.topics.catalog import TopicCatalog
     from coterie.broker.topics.topic import (
         Topic,
     )
@@ -64,7 +64,7 @@ class Parts(NamedTuple):
     """The parts of the broker that these handlers use."""
 
     settings: BrokerSettings
-    topics: Topics
+    topics: TopicCatalog
     leadership: Leadership
     led_log: Callable[[TopicPartition], Log | None]
     replica_manager: ReplicaManager

@@ -20,14 +20,14 @@ from coterie.wire.api.entities import (
 
 if TYPE_CHECKING:
     from coterie.broker.runtime.leadership import Leadership
-    from coterie.broker.topics.registry import Topics
+    from coterie.broker.topics.catalog import TopicCatalog
     from coterie.storage.kind import Log
 
 
 class Parts(NamedTuple):
     """The parts of the broker that these handlers use."""
 
-    topics: Topics
+    topics: TopicCatalog
     leadership: Leadership
     led_log: Callable[[TopicPartition], Log | None]
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from coterie.broker.config.settings import BrokerSettings
     from coterie.broker.runtime.clock import Clock
     from coterie.broker.runtime.pieces import Pieces
-    from coterie.broker.topics.registry import Topics
+    from coterie.broker.topics.catalog import TopicCatalog
 
 ELECT_LEADERS, ALTER_REASSIGNMENTS, LIST_REASSIGNMENTS, DESCRIBE_QUORUM = 43, 45, 46, 55
 PREFERRED, UNCLEAN = 0, 1  # elections
@@ -33,7 +33,7 @@ class Parts(NamedTuple):
     """The parts of the broker that these handlers use."""
 
     settings: BrokerSettings
-    topics: Topics
+    topics: TopicCatalog
     clock: Clock
 
 

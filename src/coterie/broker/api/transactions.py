@@ -17,7 +17,7 @@ from coterie.broker.refusal import STORAGE_ERRORS, storage_failed
 from coterie.broker.repeats import Repeats
 from coterie.broker.runtime.leadership import why_absent
 from coterie.broker.runtime.markers import TransactionEnd
-from coterie.broker.runtime.pieces import ITEMS_AT_ONCE, Aside, Pieces, gathered, mapped, paced
+from coterie.broker.runtime.pieces import ITEMS_AT_ONCE, Aside, Pieces, Until, gathered, mapped, paced
 from coterie.coordinator.txn import commands
 from coterie.coordinator.txn.failures import NoProducerId
 from coterie.coordinator.txn.model import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Producer, State, Transaction
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from coterie.broker.runtime.leadership import Leadership
     from coterie.broker.runtime.markers import MarkerWriter
     from coterie.broker.runtime.transactions import TransactionCoordinator
-    from coterie.broker.topics.manager import TopicManager
-    from coterie.broker.topics.registry import Topics
+    from coterie.broker.topics.catalog import TopicCatalog, TopicChanges
+    from coterie.broker.topics.producer_ids import ProducerIdManager
     from coterie.coordinator.txn.commands import DescribeAnswer
     from coterie.storage.kind import Log
 
@@ -56,8 +56,9 @@ CLASSIC, NEW = 0, 2  # transaction.version, as a request's own version gives it 
 class Parts(NamedTuple):
     """The parts of the broker that these handlers use."""
 
-    topic_manager: TopicManager
-    topics: Topics
+    topic_manager: TopicChanges
+    topics: TopicCatalog
+    producer_ids: ProducerIdManager
     leadership: Leadership
     led_log: Callable[[TopicPartition], Log | None]
     clock: Clock
@@ -77,7 +78,19 @@ def code_for_version(ctx: Context, code: Code) -> Code:
 
 def init_producer_id(parts: Parts, ctx: Context, request: Any) -> Any:
     """Hand out a producer id, or make the client the owner of its transactional id."""
+    until = parts.producer_ids.until_some()
+    if until is None:
+        return _init(parts, ctx, request)
+    return _init_when_some(parts, ctx, request, until)
 
+
+def _init_when_some(parts: Parts, ctx: Context, request: Any, until: Until | None) -> Pieces[Any]:
+    while until is not None and (yield until):  # others may have been faster
+        until = parts.producer_ids.until_some()
+    return _init(parts, ctx, request)
+
+
+def _init(parts: Parts, ctx: Context, request: Any) -> Any:
     def respond(code: Code, producer: Producer = Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)) -> Any:  # noqa: B008
         return build(
             response_type(INIT, ctx.version),
@@ -248,11 +261,13 @@ def add_offsets(parts: Parts, ctx: Context, request: Any) -> Any:
     """Join the partition that keeps a group's offsets to a transaction."""
     cls = response_type(ADD_OFFSETS, ctx.version)
     try:
-        count = parts.topic_manager.ensure_internal(OFFSETS_TOPIC).partitions
+        topic = parts.topic_manager.ensure_internal(OFFSETS_TOPIC)
     except STORAGE_ERRORS as error:
         storage_failed(f"create topic {OFFSETS_TOPIC}", error)
+        topic = None
+    if topic is None:
         return build(cls, error_code=Code.COORDINATOR_NOT_AVAILABLE)
-    partition = coordinator_partition(request.group_id, partition_count=count)
+    partition = coordinator_partition(request.group_id, partition_count=topic.partitions)
     command = commands.AddPartitions(
         transactional_id=request.transactional_id,
         call=parts.transactions.new_call(),

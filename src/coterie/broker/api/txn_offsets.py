@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from coterie.broker.runtime.groups import Coordinator, ShardHost
     from coterie.broker.runtime.pieces import Scheduler
     from coterie.broker.runtime.transactions import TransactionCoordinator
-    from coterie.broker.topics.registry import Topics
+    from coterie.broker.topics.catalog import TopicCatalog
     from coterie.storage.log.producers import Verification
 
 JOINS_SINCE = 5
@@ -52,7 +52,7 @@ class Parts(NamedTuple):
     """The parts of the broker that these handlers use."""
 
     settings: BrokerSettings
-    topics: Topics
+    topics: TopicCatalog
     clock: Clock
     scheduler: Scheduler
     coordinator: Coordinator

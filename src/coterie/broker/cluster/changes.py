@@ -15,7 +15,6 @@ from typing import NamedTuple, Protocol, TypeAlias
 from uuid import UUID
 
 from coterie.base.ids import ZERO_UUID
-from coterie.base.topic_names import metric_name
 from coterie.broker.cluster.image import (
     BrokerRow,
     BrokerState,
@@ -296,11 +295,10 @@ class CreateTopics(NamedTuple):
 
     def _problem(self, image: Image) -> NotChanged | None:
         """Return why not all can be made: a name that was free at another broker may be taken here."""
-        there = {metric_name(topic.name): topic.name for topic in image.topics()}
         taken = [new.name for new in self.topics if image.topic(new.name) is not None]
         if taken:
             return NotChanged(Why.NAME_TAKEN, names=tuple(taken))
-        colliding = [new.name for new in self.topics if metric_name(new.name) in there]
+        colliding = [new.name for new in self.topics if image.name_like(new.name) is not None]
         if colliding:
             return NotChanged(Why.NAME_COLLIDES, names=tuple(colliding))
         same_id = [new.name for new in self.topics if image.topic_by_id(new.topic_id) is not None]

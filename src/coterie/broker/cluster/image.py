@@ -15,6 +15,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from coterie.base.errors import CoterieError
+from coterie.base.topic_names import metric_name
 
 
 class BrokerState(StrEnum):
@@ -125,6 +126,7 @@ class Image:
     """The metadata at one version. It never changes: `after` makes another, which shares what stays."""
 
     __slots__ = (
+        "_metric_names",
         "_names",
         "_partitions",
         "_topics",
@@ -143,6 +145,7 @@ class Image:
         brokers: Mapping[int, BrokerRow] = MappingProxyType({}),
         topics: Topics = MappingProxyType({}),
         names: Mapping[str, int] = MappingProxyType({}),
+        metric_names: Mapping[str, str] = MappingProxyType({}),
         partitions: Partitions = MappingProxyType({}),
         settings: Mapping[tuple[str, str], SettingRow] = MappingProxyType({}),
     ) -> None:
@@ -152,6 +155,7 @@ class Image:
         self.settings = settings  # those that are gone included
         self._topics = topics
         self._names = names
+        self._metric_names = metric_names
         self._partitions = partitions
         # In the order of their ids. Who is leaving still leads, and is named to clients as all that are not
         # fenced; it is given nothing more to lead.
@@ -173,12 +177,25 @@ class Image:
     def __repr__(self) -> str:
         return f"Image({self.version}, {len(self.brokers)} brokers, {len(self._topics)} topics)"
 
+    @property
+    def topic_count(self) -> int:
+        """How many topics there are."""
+        return len(self._topics)
+
+    def has_topics_of(self, other: Image) -> bool:
+        """Return whether topics and partitions are known to be those of another: nothing is compared."""
+        return self._topics is other._topics and self._partitions is other._partitions
+
     # -- what Metadata asks
 
     def topic(self, name: str) -> TopicRow | None:
         """Return the topic of this name."""
         number = self._names.get(name)
         return None if number is None else self._topics[number]
+
+    def name_like(self, name: str) -> str | None:
+        """Return the name that a topic has which is this one but for dots and underscores, if one has."""
+        return self._metric_names.get(metric_name(name))
 
     def topic_by_id(self, topic_id: UUID) -> TopicRow | None:
         """Return the topic of this id."""
@@ -209,16 +226,6 @@ class Image:
             return None
         return LeaderAndEpoch(row.leader if row.leader in self.unfenced else None, row.leader_epoch)
 
-    def isr(self, row: PartitionRow) -> tuple[int, ...]:
-        """Return the replicas of a partition that are in sync: each that is not fenced, as the engine holds
-        the records of all.
-        """
-        return tuple(broker_id for broker_id in row.replicas if broker_id in self.unfenced)
-
-    def controller(self) -> int | None:
-        """Return the broker to which clients send what is for the controller: live, of the lowest id."""
-        return next(iter(self.live or self.unfenced), None)
-
     def setting(self, scope: str, name: str) -> str | None:
         """Return the value of a dynamic setting."""
         row = self.settings.get((scope, name))
@@ -234,10 +241,13 @@ class Image:
             brokers = {**brokers, **{row.broker_id: row for row in delta.brokers}}
         if delta.settings:
             settings = {**settings, **{(row.scope, row.name): row for row in delta.settings}}
-        topics, names, partitions = self._topics, self._names, self._partitions
+        topics, names, metric_names = self._topics, self._names, self._metric_names
+        partitions = self._partitions
+        if delta.topics:
+            topics, names, metric_names = self._with_topics(delta.topics)
         if delta.topics or delta.partitions:
-            topics, names, partitions = self._with_topics(delta)
-        return Image(delta.version, delta.level, brokers, topics, names, partitions, settings)
+            partitions = self._with_partitions(delta, topics)
+        return Image(delta.version, delta.level, brokers, topics, names, metric_names, partitions, settings)
 
     def _insist_that_it_follows(self, delta: Delta) -> None:
         if delta.above != self.version or delta.version < self.version:
@@ -245,19 +255,35 @@ class Image:
         if any(not delta.above < version <= delta.version for version in delta.versions()):
             raise DoesNotFollow(f"{delta.above} to {delta.version} has rows of other versions")
 
-    def _with_topics(self, delta: Delta) -> tuple[Topics, Mapping[str, int], Partitions]:
-        topics, names, partitions = dict(self._topics), dict(self._names), dict(self._partitions)
-        gone = {row.topic_id.int for row in delta.topics if row.deleted}
-        for row in delta.topics:  # before those that have the names now
+    def _with_topics(
+        self, changed: Sequence[TopicRow]
+    ) -> tuple[Topics, Mapping[str, int], Mapping[str, str]]:
+        """Return the topics, the numbers that they have by name, and their names by what no two may share."""
+        topics, names, metric_names = dict(self._topics), dict(self._names), dict(self._metric_names)
+        for row in changed:  # before those that have the names now
             if row.deleted and topics.pop(row.topic_id.int, None) is not None:
-                del names[row.name], partitions[row.topic_id.int]
-        changed: dict[int, list[PartitionRow]] = {}
-        for row in delta.topics:
+                del names[row.name]
+                if metric_names.get(metric_name(row.name)) == row.name:
+                    del metric_names[metric_name(row.name)]
+        for row in changed:
             if not row.deleted:
                 number = row.topic_id.int
-                topics[number], changed[number] = row, []
+                topics[number] = row
+                metric_names[metric_name(row.name)] = row.name
                 if names.setdefault(row.name, number) != number:
                     raise DoesNotFollow(f"two topics have the name {row.name}")
+        return topics, names, metric_names
+
+    def _with_partitions(self, delta: Delta, topics: Topics) -> Partitions:
+        partitions = dict(self._partitions)
+        changed: dict[int, list[PartitionRow]] = {}
+        gone = set()
+        for row in delta.topics:
+            if row.deleted:
+                gone.add(row.topic_id.int)
+                partitions.pop(row.topic_id.int, None)
+            else:
+                changed[row.topic_id.int] = []
         for partition in delta.partitions:
             number = partition.topic_id.int
             if number in changed:
@@ -269,7 +295,7 @@ class Image:
             if topic is None or topic.partitions != len(merged):
                 raise DoesNotFollow(f"the partitions of topic {UUID(int=number)} are not those that it has")
             partitions[number] = merged
-        return topics, names, partitions
+        return partitions
 
 
 def _merged(before: tuple[PartitionRow, ...], changed: list[PartitionRow]) -> tuple[PartitionRow, ...]:

@@ -211,6 +211,16 @@ class BrokerSettings:
             configs["min.insync.replicas"] = self._needed(f"{prefix}.min.isr")
         return int(self._needed(f"{prefix}.num.partitions")), configs
 
+    @property
+    def default_factor(self) -> int:
+        """How many replicas a partition has if nobody says, where there are several brokers."""
+        return int(self._needed("default.replication.factor"))
+
+    def internal_factor(self, name: str) -> int:
+        """Return the number of replicas that the partitions of an internal topic are to have."""
+        prefix = "transaction.state.log" if name == TRANSACTIONS_TOPIC else "offsets.topic"
+        return int(self._needed(f"{prefix}.replication.factor"))
+
     def _needed(self, name: str) -> str:
         text = self.text_of(name)
         assert text is not None, f"{name} always has a value"

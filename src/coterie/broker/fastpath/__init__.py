@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from coterie.broker.runtime.groups import Coordinator
     from coterie.broker.runtime.purgatory import Purgatory
     from coterie.broker.runtime.replica_manager import ReplicaManager
-    from coterie.broker.topics.registry import Topics
+    from coterie.broker.topics.catalog import TopicCatalog
 
 __all__ = ["FastPath", "FastPathParts"]
 
@@ -35,7 +35,7 @@ class FastPathParts(NamedTuple):
     """The parts of the broker that the fast path uses."""
 
     settings: BrokerSettings
-    topics: Topics
+    topics: TopicCatalog
     purgatory: Purgatory
     clock: Clock
     replica_manager: ReplicaManager

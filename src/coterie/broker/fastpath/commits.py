@@ -172,12 +172,15 @@ class CommitPath:
             planned_record(group_id, place, CORRELATION_AT + at)
             for place, (at, _) in zip(places, holes[1:], strict=True)
         ]
+        host = self._parts.load_coordinator().host_of(group_id)
+        if host is None:
+            return None
         response = at_once(
             committed(header.api_key, header.api_version, request, {}, repeat(Code.NONE).__next__)
         )
         return KnownCommit(
             sized,
-            self._parts.load_coordinator().host_of(group_id),
+            host,
             command=commit_command(request, call=0, version=header.api_version, offsets=()),
             topics=tuple({place.topic.name: place.topic for place in places}.values()),
             records=tuple(records),

@@ -166,7 +166,7 @@ class SharedTerms(ABC, Generic[C]):
         if command is None:
             return read
         host = self._parts.load_coordinator().host_of(command.group_id)
-        if host.unavailable():
+        if host is None or host.unavailable():
             return read
         return terms_of(host, read.header.api_version, command), intern(command.member_id), read
 

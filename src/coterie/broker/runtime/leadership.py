@@ -6,7 +6,7 @@ two may differ in what they believe, and each answers by what it believes itself
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from coterie.base.codes import Code
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from coterie.broker.runtime.groups import Coordinator
     from coterie.broker.runtime.purgatory import Purgatory
     from coterie.broker.runtime.transactions import TransactionCoordinator
-    from coterie.broker.topics.registry import Topics
+    from coterie.broker.topics.catalog import TopicCatalog
     from coterie.storage.kind import Log
 
 NEVER_LED = 0  # the epoch of a partition of which no election is known
@@ -53,7 +53,17 @@ class Leadership(Protocol):
         ...
 
     def live_brokers(self) -> tuple[NodeEndpoint, ...]:
-        """Return the brokers that live, by id. The first of them answers for Kafka's controller."""
+        """Return the brokers that live, by id."""
+        ...
+
+    def lives(self, node_id: int) -> bool:
+        """Return whether a broker lives: as a replica it is in sync then."""
+        ...
+
+    def controller(self) -> int | None:
+        """Return the broker that is named as Kafka's controller, None while none lives. Any broker takes an
+        administrator's requests.
+        """
         ...
 
 
@@ -92,6 +102,14 @@ class Alone:
         """Return this node."""
         return (NodeEndpoint(self._node_id, *self._address(), self._rack),)
 
+    def lives(self, node_id: int) -> bool:
+        """Return whether this node is meant: there is nobody else."""
+        return node_id == self._node_id
+
+    def controller(self) -> int:
+        """Return this node."""
+        return self._node_id
+
 
 class Led(NamedTuple):
     """The id of a partition's leader, None while it has none, and the epoch of the election that said so."""
@@ -108,12 +126,14 @@ class ElectedLeaders:
     def __init__(self, node_id: int, live: Iterable[NodeEndpoint] = ()) -> None:
         self.node_id = node_id
         self._live: dict[int, NodeEndpoint] = {}
+        self._leaving: Collection[int] = ()
         self._led: dict[tuple[str, int], Led] = {}
         self.set_live(live)
 
-    def set_live(self, brokers: Iterable[NodeEndpoint]) -> None:
-        """Take note of which brokers live."""
+    def set_live(self, brokers: Iterable[NodeEndpoint], *, leaving: Collection[int] = ()) -> None:
+        """Take note of which brokers live, and which of them are about to stop."""
         self._live = {one.node_id: one for one in sorted(brokers, key=lambda one: one.node_id)}
+        self._leaving = leaving
 
     def is_news(self, name: TopicPartition, epoch: int) -> bool:
         """Return whether no election of this or a later epoch is known of a partition (LO-8)."""
@@ -143,8 +163,17 @@ class ElectedLeaders:
         """Return the brokers that live, by id."""
         return tuple(self._live.values())
 
+    def lives(self, node_id: int) -> bool:
+        """Return whether a broker lives."""
+        return node_id in self._live
 
-def why_absent(topics: Topics, leadership: Leadership, topic: str, partition: int) -> Code:
+    def controller(self) -> int | None:
+        """Return the broker of the lowest id that lives and stays, else of the lowest that lives."""
+        staying = (one for one in self._live if one not in self._leaving)
+        return next(staying, next(iter(self._live), None))
+
+
+def why_absent(topics: TopicCatalog, leadership: Leadership, topic: str, partition: int) -> Code:
     """Return why a partition is not served here: it is led elsewhere, or there is none.
 
     Without its log, which could not be made, one that a broker alone leads is as good as not there. One of

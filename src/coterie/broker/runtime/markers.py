@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from coterie.broker.runtime.groups import Coordinator
     from coterie.broker.runtime.leadership import Leadership
     from coterie.broker.runtime.replica_manager import ReplicaManager
-    from coterie.broker.topics.registry import Topics
+    from coterie.broker.topics.catalog import TopicCatalog
     from coterie.storage.kind import Log
 
 
@@ -48,7 +48,7 @@ class TransactionEnd(NamedTuple):
 class MarkerParts(NamedTuple):
     """The parts of the broker that markers are written with."""
 
-    topics: Topics
+    topics: TopicCatalog
     leadership: Leadership
     led_log: Callable[[TopicPartition], Log | None]
     replica_manager: ReplicaManager

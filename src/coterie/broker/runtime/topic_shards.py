@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from coterie.broker.runtime.pieces import Pieces, Scheduler
     from coterie.broker.runtime.purgatory import Purgatory
     from coterie.broker.runtime.replica_manager import ReplicaManager
-    from coterie.broker.topics.manager import TopicManager
-    from coterie.broker.topics.registry import Topics
+    from coterie.broker.topics.catalog import TopicCatalog, TopicChanges
+    from coterie.broker.topics.producer_ids import ProducerIdManager
     from coterie.storage.kind import Log
 
 
@@ -32,8 +32,9 @@ class CoordinatorParts(NamedTuple):
     scheduler: Scheduler
     purgatory: Purgatory
     leadership: Leadership
-    topics: Topics
-    topic_manager: TopicManager
+    topics: TopicCatalog
+    topic_manager: TopicChanges
+    producer_ids: ProducerIdManager
     replica_manager: ReplicaManager
 
 
@@ -133,10 +134,15 @@ class ShardsOfTopic(ABC, Generic[H]):
 
     # -- the way in
 
-    def host_of(self, name: str) -> H:
-        """Return the shard that a group id or a transactional id hashes to (P-6)."""
-        self.parts.topic_manager.ensure_internal(self.topic)
-        return self.host_at(coordinator_partition(name, partition_count=self.partition_count))
+    def host_of(self, name: str) -> H | None:
+        """Return the shard that a group id or a transactional id hashes to (P-6), None while the topic is
+        being made.
+        """
+        topic = self.parts.topic_manager.ensure_internal(self.topic)
+        if topic is None:
+            return None
+        self.partition_count = topic.partitions
+        return self.host_at(coordinator_partition(name, partition_count=topic.partitions))
 
     def host_at(self, partition: int) -> H:
         """Return the shard of a partition that exists; if it is another's, one that sends everybody there."""

@@ -424,7 +424,8 @@ class Joining:
         parts.purgatory.park(self, keys=[end_of(self.transactional_id)], deadline_ms=until_ms)
 
     def ready(self, changed: Any = None) -> bool:
-        return not self.transactions.host_of(self.transactional_id).is_ending(self.transactional_id)
+        host = self.transactions.host_of(self.transactional_id)
+        return host is None or not host.is_ending(self.transactional_id)
 
     def finish(self, *, forced: bool) -> None:
         if forced:
@@ -463,17 +464,20 @@ class TransactionCoordinator(ShardsOfTopic[TransactionHost]):
 
     def seen(self, producer_ids: Iterable[int]) -> None:
         """Never give these out: another broker may have, whose files this one goes on with."""
-        self.parts.topics.producer_id_seen(max(producer_ids, default=-1))
+        self.parts.producer_ids.producer_id_seen(max(producer_ids, default=-1))
 
     def new_producer_id(self) -> int:
         """Return a producer id that was never given out. Raises `NoProducerId`."""
         if self.loading():
             raise NoProducerId
         try:
-            return self.parts.topics.next_producer_id()
+            given = self.parts.producer_ids.next_producer_id()
         except OSError as error:
             self._peers.seldom.warn("no producer ids can be reserved: %s", error)
             raise NoProducerId from error
+        if given is None:
+            raise NoProducerId
+        return given
 
     def ask(self, command: Any, deliver: Deliver) -> None:
         """Have a command with a call answered by its shard: `deliver` is called once, at once or later."""
@@ -483,7 +487,10 @@ class TransactionCoordinator(ShardsOfTopic[TransactionHost]):
             log.error("%s cannot be created: %s", TRANSACTIONS_TOPIC, error)
             deliver(refusal(command, Code.COORDINATOR_NOT_AVAILABLE))
         else:
-            host.ask(command, deliver)
+            if host is None:
+                deliver(refusal(command, Code.COORDINATOR_NOT_AVAILABLE))
+            else:
+                host.ask(command, deliver)
 
     def partitions(
         self,

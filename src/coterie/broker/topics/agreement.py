@@ -19,6 +19,7 @@ from coterie.broker.topics.topic import KEPT_FOR_EVER, Topic
 
 if TYPE_CHECKING:
     from coterie.broker.config.settings import BrokerSettings
+    from coterie.broker.placement.model import Replicas
     from coterie.broker.topics.cluster_image import KnownTopic
     from coterie.broker.topics.former_kafka import FormerKafka
     from coterie.storage.directory import OnDisk
@@ -132,8 +133,7 @@ class Agreement:
         return Topic(
             name=known.name,
             topic_id=known.topic_id,
-            partitions=max(known.partitions, ours.partitions if ours is not None else 0),
-            replicas=(self._settings.node_id,),
+            replicas=self._here(max(known.partitions, ours.partitions if ours is not None else 0)),
             configs=configs,
         )
 
@@ -162,8 +162,11 @@ class Agreement:
             partitions = max(there) + 1 if len(there) == max(there) + 1 else partitions
         else:
             self._kept.append(name)
-        replicas = (self._settings.node_id,)
-        return Topic(name=name, topic_id=topic_id, partitions=partitions, replicas=replicas, configs=configs)
+        return Topic(name=name, topic_id=topic_id, replicas=self._here(partitions), configs=configs)
+
+    def _here(self, partitions: int) -> tuple[Replicas, ...]:
+        """Return the replicas of so many partitions: this broker alone."""
+        return ((self._settings.node_id,),) * partitions
 
     # -- their logs
 
@@ -175,7 +178,7 @@ class Agreement:
         """
         ids = (topic.topic_id,) if topic.name in self._deleted_names else (None, topic.topic_id)
         there = [one.partition for one in self._logs.get(topic.name, ()) if one.topic_id in ids]
-        return replace(topic, partitions=max(topic.partitions, max(there, default=0) + 1))
+        return topic.resized(max(topic.partitions, max(there, default=0) + 1))
 
     def _fits(self, one: OnDisk) -> bool:
         topic = self.topics.get(one.topic)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from coterie.base.ids import TopicPartition
@@ -17,6 +18,7 @@ from coterie.storage.log.contract import StorageFailed
 
 if TYPE_CHECKING:
     from coterie.broker.config.settings import BrokerSettings
+    from coterie.broker.placement.model import Broker, Layout, Problem
     from coterie.broker.runtime.clock import Clock
     from coterie.broker.runtime.groups import Coordinator
     from coterie.broker.runtime.leadership import Leadership
@@ -31,10 +33,11 @@ if TYPE_CHECKING:
 log = logging.getLogger("coterie.broker")
 
 TOPICS_AT_ONCE = 1_000
+NOTHING: Mapping[str, Layout] = MappingProxyType({})
 
 
 class TopicManager:
-    """The changes of topics: each is written down, and its logs are made, or go.
+    """The changes of topics of a broker alone: each is written down, and its logs are made, or go.
 
     What groups have committed for a topic goes with it, so the groups are asked, and loaded if they are not.
     """
@@ -60,6 +63,21 @@ class TopicManager:
         self._leadership = leadership
         self._load_coordinator = load_coordinator
 
+    default_factor: Final = 1
+
+    def brokers(self) -> list[Broker]:
+        """Return this broker: what it leads is replicated nowhere else."""
+        from coterie.broker.placement.model import Broker
+
+        return [Broker(self._settings.node_id, self._settings.broker_rack)]
+
+    def placed(self, partitions: int, *, factor: int) -> Layout | Problem:
+        """Return the replicas of so many new partitions, all here, or why they cannot be so many each."""
+        from coterie.broker.placement.striped import problem_of
+
+        problem = problem_of(self.brokers(), factor=factor)
+        return [(self._settings.node_id,)] * partitions if problem is None else problem
+
     def create_topic(
         self,
         name: str,
@@ -69,7 +87,8 @@ class TopicManager:
         topic_id: UUID | None = None,
     ) -> Topic:
         """Create a topic with its logs; the name is valid and free. Raises `StorageFailed`."""
-        wanted = self._topics.new(name, partitions=partitions, configs=configs, topic_id=topic_id)
+        replicas = [(self._settings.node_id,)] * partitions
+        wanted = self._topics.new(name, replicas=replicas, configs=configs, topic_id=topic_id)
         for failed in at_once(self.create_topics([wanted])).values():
             raise failed
         return wanted
@@ -134,11 +153,16 @@ class TopicManager:
         for failed in at_once(self.grow_topics({name: total})).values():
             raise failed
 
-    def grow_topics(self, totals: Mapping[str, int]) -> Pieces[dict[str, StorageFailed]]:
-        """Grow topics that exist, and return which could not be. Written down as those that are created."""
+    def grow_topics(
+        self, totals: Mapping[str, int], assigned: Mapping[str, Layout] = NOTHING
+    ) -> Pieces[dict[str, StorageFailed]]:
+        """Grow topics that exist, and return which could not be. Written down as those that are created.
+
+        All partitions are here, whether they are `assigned` or not.
+        """
         befores = [self._topics.get(name) for name in totals]
         before = {topic.name: topic for topic in befores if topic is not None}
-        self._topics.change([replace(topic, partitions=totals[name]) for name, topic in before.items()])
+        self._topics.change([topic.resized(totals[name]) for name, topic in before.items()])
         failed: dict[str, StorageFailed] = {}
         for name, topic in before.items():
             added = range(topic.partitions, totals[name])
@@ -149,7 +173,7 @@ class TopicManager:
                 kept = yield from self._shrink(topic, added)
                 grown = self._topics.by_id(topic.topic_id)
                 if grown is not None and grown.partitions == added.stop:
-                    self._topics.put_back(replace(grown, partitions=kept))
+                    self._topics.put_back(grown.resized(kept))
         return failed
 
     def _shrink(self, topic: Topic, added: range) -> Pieces[int]:
@@ -176,8 +200,9 @@ class TopicManager:
                 configs, (config, _) = current.configs, self._settings.stored_log_config(current.configs)
             yield from self._open_logs(topic, range(partition, partition + 1), config)
 
-    def configure_topics(self, wanted: Mapping[str, Mapping[str, str]]) -> None:
+    def configure_topics(self, wanted: Mapping[str, Mapping[str, str]]) -> Pieces[dict[str, StorageFailed]]:
         """Replace the settings of topics that exist, all of them or none. Raises OSError."""
+        yield from ()  # nobody is heard between
         # what cannot be carried out is not written down
         made = {name: self._settings.log_config(configs) for name, configs in wanted.items()}
         found = [self._topics.get(name) for name in wanted]
@@ -189,6 +214,7 @@ class TopicManager:
                 there = self._replica_manager.log_of(topic.name, partition)
                 if there is not None:
                     there.configure(made[topic.name])
+        return {}
 
     def delete_topics(self, names: Sequence[str]) -> Pieces[dict[str, StorageFailed]]:
         """Delete topics that exist, their logs, and what groups have committed for them (OM-7).

@@ -15,11 +15,11 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
-from coterie.base.codes import Code
 from coterie.base.errors import Corrupt
 from coterie.base.ids import TopicPartition, uuid_from_text, uuid_text
-from coterie.base.topic_names import INTERNAL_TOPICS, RESERVED_TOPIC, metric_name, name_problem
+from coterie.base.topic_names import RESERVED_TOPIC, metric_name, name_problem
 from coterie.broker.topics.agreement import Agreement
+from coterie.broker.topics.catalog import TopicCatalog
 from coterie.broker.topics.former_kafka import FormerKafka
 from coterie.broker.topics.metadata_file import MetadataFile, UnreadableMetadata
 from coterie.broker.topics.topic import Topic
@@ -28,6 +28,7 @@ from coterie.storage.log.contract import StorageFailed
 
 if TYPE_CHECKING:
     from coterie.broker.config.settings import BrokerSettings
+    from coterie.broker.placement.model import Replicas
     from coterie.broker.topics.cluster_image import ClusterImage
     from coterie.storage.config import LogConfig
     from coterie.storage.directory import Configs, OnDisk, Store
@@ -57,7 +58,7 @@ def new_id() -> UUID:
     return fresh
 
 
-class Topics:
+class Topics(TopicCatalog):
     """The registry. Lookups are by name or id; changes go through the methods and reach the disk."""
 
     def __init__(
@@ -66,7 +67,7 @@ class Topics:
         self.cluster_id = cluster_id
         self._file = file
         self._new_uuid = new_uuid
-        self._replicas = (node_id,)
+        self._replicas: tuple[Replicas] = ((node_id,),)
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[UUID, Topic] = {}
         self._by_metric_name: dict[str, str] = {}
@@ -162,29 +163,12 @@ class Topics:
         """Return whether there is a topic of this name, or will be, or has just been."""
         return any(name in names for names in (self._by_name, self._claimed, self._coming, self._going))
 
-    def is_free(self, name: str) -> bool:
-        """Return whether a topic can be made of this name."""
-        return not self.is_taken(name) and self.name_problem(name) is None
-
     def __len__(self) -> int:
         return len(self._by_name)
 
-    @staticmethod
-    def is_internal(name: str) -> bool:
-        """Return whether the broker makes a topic of this name for itself."""
-        return name in INTERNAL_TOPICS
-
-    def name_error(self, name: str) -> Code:
-        """Return INVALID_TOPIC_EXCEPTION where no topic can be made of a name that is free, else NONE."""
-        return Code.INVALID_TOPIC_EXCEPTION if self.name_problem(name) else Code.NONE
-
-    def name_problem(self, name: str) -> str | None:
-        """Return why no topic can be made of a name that is free, in Apache Kafka's words."""
-        problem = name_problem(name)
-        if problem is not None:
-            return problem
-        other = self._by_metric_name.get(metric_name(name), name)
-        return None if other == name else f"Topic '{name}' collides with existing topic: {other}"
+    def name_like(self, name: str) -> str | None:
+        """Return the name that a topic has, or will have, which is this one but for dots and underscores."""
+        return self._by_metric_name.get(metric_name(name))
 
     # -- changes
 
@@ -192,17 +176,16 @@ class Topics:
         self,
         name: str,
         *,
-        partitions: int,
+        replicas: Sequence[Replicas],
         configs: Mapping[str, str] | None = None,
         topic_id: UUID | None = None,
     ) -> Topic:
         """Return a topic that is to be entered."""
-        assert partitions > 0
+        assert replicas
         return Topic(
             name=name,
             topic_id=topic_id or self._new_uuid(),
-            partitions=partitions,
-            replicas=self._replicas,
+            replicas=tuple(replicas),
             configs=dict(configs or {}),
         )
 
@@ -342,6 +325,9 @@ class Topics:
         given = self._next_producer_id
         self._next_producer_id += 1
         return given
+
+    def until_some(self) -> None:
+        """Return None: there is nothing to wait for before an id is asked for."""
 
     def producer_id_seen(self, producer_id: int) -> None:
         """Give out greater ones only: another broker gave this one out, whose files we go on with.
@@ -535,8 +521,7 @@ class Topics:
         return Topic(
             name=str(entry["name"]),
             topic_id=uuid_from_text(entry["topic_id"]),
-            partitions=self._plausible(int(entry["partitions"]), entry["name"]),
-            replicas=self._replicas,
+            replicas=self._replicas * self._plausible(int(entry["partitions"]), entry["name"]),
             configs={str(name): str(text) for name, text in entry["configs"].items()},
         )
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from coterie.base.topic_names import INTERNAL_TOPICS
+
+if TYPE_CHECKING:
+    from coterie.broker.placement.model import Replicas
 
 KEPT_FOR_EVER: Mapping[str, str] = {
     "cleanup.policy": "delete",
@@ -22,9 +26,17 @@ class Topic:
 
     name: str
     topic_id: UUID
-    partitions: int
-    replicas: tuple[int, ...]  # of every partition: this broker alone
+    replicas: tuple[Replicas, ...]  # of each partition
     configs: Mapping[str, str] = field(default_factory=dict)
+    partitions: int = field(init=False)  # how many it has
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "partitions", len(self.replicas))
+
+    def resized(self, partitions: int) -> Topic:
+        """Return the topic with so many partitions; new ones have the replicas of the first."""
+        added = self.replicas[:1] * (partitions - self.partitions)
+        return replace(self, replicas=self.replicas[:partitions] + added)
 
     @property
     def internal(self) -> bool:
