@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import signal
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from coterie.base.errors import CoterieError
+from coterie.base.logs import to_standard_error
 from coterie.base.plain import plain
 from coterie.base.signals import stop_signals
 from coterie.cli.options import client_with, named_settings
@@ -20,22 +20,6 @@ if TYPE_CHECKING:
     from coterie.broker.config.settings import BrokerSettings
 
 LEVELS = ("debug", "info", "warning", "error")
-
-
-class PlainFormatter(logging.Formatter):
-    """Writes each record so that nothing a client names can look like another one (TH-30).
-
-    The first line of a record is all of its message; further ones, of a traceback, are indented.
-    """
-
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # logging's own name
-        return plain(super().formatMessage(record))
-
-    def formatException(self, ei: Any) -> str:  # noqa: N802
-        return self.formatStack(super().formatException(ei))
-
-    def formatStack(self, stack_info: str) -> str:  # noqa: N802
-        return "\n".join(f"  {plain(line)}" for line in stack_info.split("\n"))
 
 
 @click.command("serve")
@@ -69,9 +53,7 @@ def command(
     """
     from coterie.broker.config.settings import BrokerSettings, UnknownSetting
 
-    to_standard_error = logging.StreamHandler()
-    to_standard_error.setFormatter(PlainFormatter("%(asctime)s %(levelname)s %(message)s"))
-    logging.basicConfig(level=log_level.upper(), handlers=[to_standard_error])
+    to_standard_error(log_level)
     given = {name: text.strip() for name, text in named_settings(config, assignments).items()}
     if listen is not None:
         given["listeners"] = f"PLAINTEXT://{listen}"

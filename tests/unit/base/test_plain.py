@@ -8,8 +8,8 @@ import logging
 
 import pytest
 
+from coterie.base.logs import PlainFormatter
 from coterie.base.plain import counted, most_often, plain, plain_json
-from coterie.cli.serve import PlainFormatter
 
 NASTY = {
     "a line end": "group\n2026-11-22 ERROR disk is full",

@@ -130,16 +130,25 @@ def _end_with_the_broker() -> None:
 
     broker = parent_process()
     assert broker is not None
-    if sys.platform == "linux":  # with it, not after it: whoever opens the directory next is alone there
-        import ctypes
-
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    end_with_the_parent()
 
     def watch() -> None:
         broker.join()
         os._exit(1)
 
     threading.Thread(target=watch, name="broker", daemon=True).start()
+
+
+def end_with_the_parent() -> None:
+    """Have the kernel end this process together with the thread that has started it, where it can.
+
+    With it, not after it: whoever opens the directory next is alone there. A parent that has ended before
+    this is not noticed by it.
+    """
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _go_last() -> None:

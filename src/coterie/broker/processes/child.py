@@ -1,0 +1,59 @@
+"""One of several brokers on a machine, in a process that its parent has started: `python -m` this module.
+
+Standard input brings its settings, in one line of JSON, and then a line whenever another broker has changed
+the metadata; when it ends the parent has, and this process ends at once. Standard output says `ready
+HOST:PORT`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+from collections.abc import Callable
+from typing import BinaryIO
+
+from coterie.base.errors import CoterieError
+from coterie.base.logs import to_standard_error
+from coterie.base.plain import plain
+from coterie.broker.config.settings import BrokerSettings
+from coterie.broker.main import CannotServe, serve
+from coterie.broker.runtime.background import end_with_the_parent
+
+FORM = "%(asctime)s broker {} %(levelname)s %(message)s"
+
+
+def main() -> int:
+    """Serve with the settings that come; return the exit code."""
+    end_with_the_parent()
+    line = sys.stdin.buffer.readline()
+    if not line.endswith(b"\n"):  # the parent has ended before the kernel was asked to tell
+        return 1
+    asked = json.loads(line)
+    threading.Thread(target=read_on, args=(sys.stdin.buffer, nothing), name="parent", daemon=True).start()
+    broker_id = asked["settings"]["node.id"]
+    to_standard_error(asked["log_level"], FORM.format(broker_id))
+    try:
+        return serve(BrokerSettings.of(asked["settings"]))
+    except (CannotServe, CoterieError) as error:
+        sys.stderr.write(f"coterie: broker {broker_id}: {plain(str(error))}\n")
+        return 1
+
+
+def read_on(lines: BinaryIO, news: Callable[[], object]) -> None:
+    """Call `news` for each line, and end the process when there are no more.
+
+    Whatever it is about: what is half written is mended at the next start, and that may be soon.
+    """
+    while lines.readline():
+        news()
+    os._exit(1)
+
+
+def nothing() -> None:
+    """Do nothing."""
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,177 @@
+"""The parent of several brokers, with real processes: it starts them again, and none outlives it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+WITHIN_S = 30.0
+PARENT = """
+import sys
+from coterie.base.logs import to_standard_error
+from coterie.broker.processes.parent import Parent
+from coterie.broker.processes.settings import broker_ids, settings_of
+from coterie.broker.processes.supervision import RestartTerms
+from coterie.broker.config.settings import BrokerSettings
+
+data, count, *command = sys.argv[1:]
+given = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": data, "node.id": "4"}
+to_standard_error("info")
+parent = Parent(
+    broker_ids(BrokerSettings.of(given), int(count)),
+    lambda broker_id, port: settings_of(given, broker_id, port=port),
+    log_level="info",
+    terms=RestartTerms(pause_ms=1, ends_max=4),
+    **({"command": command} if command else {}),
+)
+code, sentence = parent.run()
+sys.stdout.write(f"exit {code} {sentence}\\n")
+sys.exit(code)
+"""
+# A child that says which process it is, in place of a port, and ends with the parent, or as it is asked to.
+CHILD = (
+    "import json, os, sys; json.loads(sys.stdin.readline()); print('ready h:%d' % os.getpid(), flush=True); "
+)
+LISTENS = CHILD + "sys.stdin.read()"
+ENDS = CHILD + "sys.exit(3)"
+REFUSES = "import sys; sys.stdin.readline(); sys.exit(1)"
+PASSES_ON = (
+    CHILD + "print('changed', flush=True); line = sys.stdin.readline(); "
+    "open(sys.argv[1] + '/' + str(os.getpid()), 'w').write(line); sys.stdin.read()"
+)
+
+
+@contextmanager
+def parent(data: Path, count: int, *command: str) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", PARENT, str(data), str(count), *command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def line_of(stream: IO[str] | None) -> str:
+    assert stream is not None
+    return stream.readline().rstrip("\n")
+
+
+def ready(process: subprocess.Popen[str]) -> list[int]:
+    """Return the numbers in the line that says that all are ready: ports, or processes."""
+    word, addresses = line_of(process.stdout).split(" ")
+    assert word == "ready"
+    return [int(address.rpartition(":")[2]) for address in addresses.split(",")]
+
+
+def runs(pid: int) -> bool:
+    """Whether a process is there, and is no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def wait_until_gone(*pids: int, within_s: float) -> None:
+    end = time.monotonic() + within_s
+    while any(map(runs, pids)):
+        assert time.monotonic() < end, f"still there after {within_s} s"
+        os.sched_yield()
+
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+
+@linux
+@pytest.mark.parametrize("command", [(sys.executable, "-c", LISTENS), ()], ids=["by the pipe", "brokers"])
+def test_children_end_within_a_second_of_the_parent_that_is_killed(tmp_path: Path, command: tuple[str, ...]):
+    with parent(tmp_path, 2, *command) as process:
+        ready(process)
+        children = children_of(process.pid)
+        assert len(children) == 2
+        process.kill()
+        wait_until_gone(*children, within_s=1.0)
+
+
+def test_a_child_that_ends_again_and_again_ends_all_with_a_sentence(tmp_path: Path):
+    with parent(tmp_path, 1, sys.executable, "-c", ENDS) as process:
+        ready(process)
+        said = line_of(process.stdout)
+
+        assert said == "exit 1 broker 4 has ended 4 times in a row, the last time with exit code 3"
+        assert process.wait(WITHIN_S) == 1
+        assert process.stderr is not None
+        assert "broker 4 has ended with exit code 3; it is started again in 0.0 s" in process.stderr.read()
+
+
+def test_a_child_that_cannot_be_started_ends_all(tmp_path: Path):
+    with parent(tmp_path, 2, sys.executable, "-c", REFUSES) as process:
+        assert line_of(process.stdout).startswith("exit 1 broker ")
+        assert process.wait(WITHIN_S) == 1
+
+
+def test_what_a_child_says_of_the_metadata_reaches_all_others(tmp_path: Path):
+    with parent(tmp_path, 2, sys.executable, "-c", PASSES_ON, str(tmp_path)) as process:
+        children = ready(process)
+        files = [tmp_path / str(child) for child in children]
+        end = time.monotonic() + WITHIN_S
+        while not all(file.exists() and file.read_text() for file in files):
+            assert time.monotonic() < end
+            os.sched_yield()
+
+        assert {file.read_text() for file in files} == {"changed\n"}
+
+
+@linux
+def test_brokers_are_started_again_at_their_ports_and_stopped_in_order(tmp_path: Path):
+    with parent(tmp_path, 2) as process:
+        ports = ready(process)
+        for port in ports:
+            socket.create_connection(("127.0.0.1", port), timeout=WITHIN_S).close()
+        killed, other = children_of(process.pid)
+        os.kill(killed, signal.SIGKILL)
+        end = time.monotonic() + WITHIN_S
+        while len(now := children_of(process.pid)) < 2 or killed in now or not all(map(answers, ports)):
+            assert time.monotonic() < end
+            os.sched_yield()
+        assert other in now
+
+        process.send_signal(signal.SIGTERM)
+        assert line_of(process.stdout) == "exit 0 "
+        assert process.wait(WITHIN_S) == 0
+        assert not any(map(runs, now))
+        assert process.stderr is not None
+        log = process.stderr.read()
+    assert "broker 4 has ended with SIGKILL" in log or "broker 5 has ended with SIGKILL" in log
+    assert " broker 4 INFO stopping" in log
+    assert " broker 5 INFO stopping" in log
+    for broker_id in (4, 5):
+        assert (tmp_path / str(broker_id) / ".kafka_cleanshutdown").exists()
+
+
+def children_of(pid: int) -> list[int]:
+    """Return the processes that one has started."""
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def answers(port: int) -> bool:
+    """Whether somebody listens at a port of this machine."""
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=WITHIN_S).close()
+    except ConnectionRefusedError:
+        return False
+    return True
