@@ -83,6 +83,8 @@ PURE = (
     "broker/net/peers.py",
     "broker/net/transport.py",
     "broker/node.py",
+    "broker/processes/changes.py",
+    "broker/processes/moving.py",
     "broker/processes/settings.py",
     "broker/processes/supervision.py",
     "broker/refusal.py",

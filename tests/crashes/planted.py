@@ -146,7 +146,7 @@ def whatever_ends_in_delete_is_removed() -> Iterator[None]:
 @fault
 def whatever_looks_like_a_partition_is_one() -> Iterator[None]:
     """Row TH-36: `backup-60` becomes a topic of 61 partitions."""
-    with patched(directory, "_is_log", lambda disk, where: True):
+    with patched(directory, "is_log", lambda disk, where: True):
         yield
 
 

@@ -100,11 +100,11 @@ def _is_brokers(disk: Disk, path: str, name: str) -> bool:
     """Return whether a directory's name and files are those of a partition, or a broker has just made it."""
     if DELETED_DIRECTORY.fullmatch(name) or STRAY_DIRECTORY.fullmatch(name):
         return True
-    if _partition_of(name) is None:  # what is in it may be much, or not ours to read
+    if partition_of(name) is None:  # what is in it may be much, or not ours to read
         return False
     where = f"{path}/{name}"
     files = disk.files(where)
-    return _is_log(files) or not (files or disk.directories(where))
+    return is_log(files) or not (files or disk.directories(where))
 
 
 def id_in(disk: Disk, directory: str) -> UUID | None:
@@ -115,8 +115,10 @@ def id_in(disk: Disk, directory: str) -> UUID | None:
         return None
 
 
-def _is_log(files: Collection[str]) -> bool:
-    """Return whether a directory with a partition's name holds one: its topic's id, or a segment."""
+def is_log(files: Collection[str]) -> bool:
+    """Return whether a directory with a partition's name and such files holds one: its topic's id, or a
+    segment.
+    """
     return PARTITION_METADATA in files or any(map(SEGMENT_FILE.fullmatch, files))
 
 
@@ -184,17 +186,17 @@ class Store:
             self._broker_epoch = read_clean_stop(self.disk.load(marker))
         names = sorted(self.disk.directories(self.path))
         if not self.checkpoints.compacted_is_known:  # before one of them is written down, and no other
-            found_logs = filter(None, map(_partition_of, names))
+            found_logs = filter(None, map(partition_of, names))
             self.checkpoints.compacted = dict.fromkeys(found_logs, 0)
         for name in names:
             if DELETED_DIRECTORY.fullmatch(name):
                 self._doomed.append((self._now_ms, f"{self.path}/{name}"))
                 continue
-            found = _partition_of(name)
+            found = partition_of(name)
             if found is None or found.topic == KEPT_BY_KAFKA:
                 continue
             files = self.disk.files(f"{self.path}/{name}")
-            if found.partition < MOST_PARTITIONS and _is_log(files):
+            if found.partition < MOST_PARTITIONS and is_log(files):
                 if any(map(SWAPPED_FILE.fullmatch, files)):  # to open the log is to finish that
                     self.checkpoints.expect_gaps([found])
                 self.logs[found] = self._open(found, self._config_of(found, configs), clean=clean)
@@ -351,8 +353,7 @@ class Store:
 
     def _rename(self, name: TopicPartition, ending: str) -> str:
         """Give a directory one of Kafka's names under which no start takes it for a log, and return it."""
-        suffix = f"-{name.partition}.{self._new_uuid().hex}{ending}"
-        aside = f"{self.path}/{name.topic[: LONGEST_NAME - len(suffix)]}{suffix}"
+        aside = f"{self.path}/{name_aside(name, self._new_uuid(), ending)}"
         self.disk.rename(self._directory(name), aside)
         return aside
 
@@ -461,6 +462,13 @@ class Store:
         """Give up whatever keeps others out."""
 
 
-def _partition_of(name: str) -> TopicPartition | None:
+def partition_of(name: str) -> TopicPartition | None:
+    """Return the partition that a directory of this name is for, None for any other name."""
     found = PARTITION_DIRECTORY.fullmatch(name)
     return TopicPartition(found["topic"], int(found["partition"])) if found else None
+
+
+def name_aside(name: TopicPartition, unique: UUID, ending: str) -> str:
+    """Return a name of Kafka's for a partition's directory under which no start takes it for a log."""
+    suffix = f"-{name.partition}.{unique.hex}{ending}"
+    return f"{name.topic[: LONGEST_NAME - len(suffix)]}{suffix}"

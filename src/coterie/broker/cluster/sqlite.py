@@ -18,10 +18,8 @@ from uuid import UUID, uuid4
 from coterie.base.errors import CoterieError
 from coterie.broker.cluster.changes import (
     Changed,
-    CreateTopics,
     MetadataChange,
     NotChanged,
-    RegisterBroker,
     TakeOver,
     Why,
 )
@@ -249,18 +247,17 @@ class SqliteMetadata:
 
     # -- changes
 
-    def _change(self, change: Any) -> Changed | NotChanged:
+    def _change(self, change: MetadataChange) -> Changed | NotChanged:
         with self._transaction("IMMEDIATE"):
             image = self._brought_up()
-            problem = self._problem_of_tables(change)
-            if problem is not None:
-                return problem
+            if isinstance(change, TakeOver) and self._beats_on(change):
+                return NotChanged(Why.BEATS_ON)
             delta = change.rows(image, self._number("SELECT next_partition_id FROM cluster"))
             if isinstance(delta, NotChanged):
                 return delta
+            if self._has_ids_of_deleted_topics(delta):
+                return NotChanged(Why.ID_TAKEN)
             self._write(delta)
-            if isinstance(change, RegisterBroker):
-                self._database.execute("REPLACE INTO heartbeats VALUES (?, 0, 0)", (change.broker_id,))
         self._image = image.after(delta)  # not before it lasts
         return Changed(delta.version)
 
@@ -274,25 +271,22 @@ class SqliteMetadata:
                 self._image = Image().after(self._delta(0))
         return self._image
 
-    def _problem_of_tables(self, change: Any) -> NotChanged | None:
-        """Return why a change is refused by what no image has: heartbeats, and topics that are deleted."""
-        match change:
-            case TakeOver(broker_id, _, beats):
-                found = self._database.execute(
-                    "SELECT beats FROM heartbeats WHERE broker_id = ?", (broker_id,)
-                ).fetchone()
-                return NotChanged(Why.BEATS_ON) if found is not None and found[0] != beats else None
-            case CreateTopics(topics):
-                query = "SELECT count(*) FROM topics WHERE topic_id = ? AND deleted"
-                taken = any(self._number(query, (new.topic_id.hex,)) for new in topics)
-                return NotChanged(Why.ID_TAKEN) if taken else None
-        return None
+    def _beats_on(self, change: TakeOver) -> bool:
+        query = "SELECT beats FROM heartbeats WHERE broker_id = ?"
+        found = self._database.execute(query, (change.broker_id,)).fetchone()
+        return found is not None and found[0] != change.beats
+
+    def _has_ids_of_deleted_topics(self, delta: Delta) -> bool:
+        query = "SELECT count(*) FROM topics WHERE topic_id = ? AND deleted"
+        return any(self._number(query, (row.topic_id.hex,)) for row in delta.topics if not row.deleted)
 
     def _write(self, delta: Delta) -> None:
         self._put("brokers", ("broker_id",), map(_of_broker, delta.brokers))
         self._put("topics", ("topic_id",), map(_of_topic, delta.topics))
         self._put("partitions", ("partition_id",), map(_of_partition, delta.partitions))
         self._put("settings", ("scope", "name"), delta.settings)
+        registered = [(row.broker_id, 0, 0) for row in delta.brokers if row.broker_epoch == delta.version]
+        self._put("heartbeats", ("broker_id",), registered)
         beyond = max((row.partition_id + 1 for row in delta.partitions), default=0)
         self._database.execute(
             "UPDATE cluster SET version = ?, level = ?, next_partition_id = max(next_partition_id, ?)",

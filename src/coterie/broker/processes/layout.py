@@ -1,0 +1,162 @@
+"""The directory of several brokers: one for each, by its id, and the file of their metadata.
+
+It is made ready while no broker runs: what others keep there is refused with a sentence, and partitions are
+moved where the number of brokers has changed.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from uuid import uuid4
+
+from coterie.base.errors import CoterieError
+from coterie.base.ids import uuid_text
+from coterie.base.plain import counted
+from coterie.broker.cluster.image import Delta, Image
+from coterie.broker.cluster.sqlite import MetadataFailed, MetadataUnusable, SqliteMetadata
+from coterie.broker.cluster.statements import ReadDelta
+from coterie.broker.processes.changes import ArrangeBrokers, broker_ids_of
+from coterie.broker.processes.moving import CannotMove, carry_out, moves
+from coterie.broker.topics.registry import new_id
+from coterie.storage.directory import IGNORED, things_of_others
+from coterie.storage.disk import OsDisk
+from coterie.storage.files import unusable
+from coterie.storage.lock import DirectoryLock
+from coterie.storage.log.contract import DirectoryInUse
+
+log = logging.getLogger("coterie.broker")
+
+METADATA = "coterie.cluster.sqlite"
+FILES_OF_METADATA = frozenset({METADATA, f"{METADATA}-wal", f"{METADATA}-shm", f"{METADATA}-journal"})
+IN_USE_MAX_S = 5.0  # for so long brokers may be ending whose parent was killed
+LOOK_AGAIN_S = 0.05
+NAMED = 3
+
+
+class CannotArrange(CoterieError):
+    """A directory is of no use for several brokers, or not for so many; `str()` is a sentence."""
+
+
+@contextmanager
+def arranged(root: str, broker_ids: Sequence[int]) -> Iterator[SqliteMetadata]:
+    """Have a directory be ready for these brokers, and nobody else use it within the block. Yield a
+    connection to their metadata. Raises `CannotArrange`.
+    """
+    with ExitStack() as held:
+        try:
+            os.makedirs(root, exist_ok=True)
+            held.callback(DirectoryLock(root).release)
+            metadata = _arrange(root, tuple(broker_ids))
+        except DirectoryInUse as error:
+            raise CannotArrange(str(error)) from error
+        except FileExistsError as error:
+            raise CannotArrange(f"cannot use {root}: it is a file, not a directory") from error
+        except OSError as error:
+            raise CannotArrange(unusable(root, error)) from error
+        except (MetadataUnusable, MetadataFailed, CannotMove) as error:
+            raise CannotArrange(str(error)) from error
+        held.callback(metadata.close)
+        yield metadata
+
+
+def _arrange(root: str, broker_ids: tuple[int, ...]) -> SqliteMetadata:
+    disk, where = OsDisk(), f"{root}/{METADATA}"
+    _refuse_things_of_others(disk, root)
+    brokers = [one for one in disk.directories(root) if one.isdecimal()]
+    if not disk.exists(where):
+        _refuse_brokers_without_metadata(disk, root, brokers)
+    with ExitStack() as held:
+        for broker_id in brokers:
+            held.callback(_lock(f"{root}/{broker_id}").release)
+        metadata = SqliteMetadata(where, made_for=uuid_text(new_id()))
+        try:
+            problem = metadata.problem()
+            if problem is not None:
+                raise CannotArrange(f"{problem}; put a copy of it back")
+            disk.sync_directory(root)
+            _move(disk, root, metadata, broker_ids)
+        except BaseException:
+            metadata.close()
+            raise
+    return metadata
+
+
+def _move(disk: OsDisk, root: str, metadata: SqliteMetadata, broker_ids: tuple[int, ...]) -> None:
+    """Have the metadata say which brokers there are, and the directories of partitions lie with theirs."""
+    before = _image(metadata)
+    _refuse_other_disks(disk, root, before, broker_ids)
+    metadata.execute(ArrangeBrokers(broker_ids))
+    moving = moves(disk, root, _image(metadata))
+    if moving:
+        carry_out(disk, root, moving, uuid4())
+        log.info("%s: %s moved to other brokers", root, counted(len(moving), "partition"))
+
+
+def _image(metadata: SqliteMetadata) -> Image:
+    delta = metadata.execute(ReadDelta(0))
+    assert isinstance(delta, Delta)
+    return Image().after(delta)
+
+
+def _lock(directory: str) -> DirectoryLock:
+    """Return the lock of a broker's directory; one whose parent was killed is about to end. Raises
+    `DirectoryInUse`.
+    """
+    end = time.monotonic() + IN_USE_MAX_S
+    while True:
+        try:
+            return DirectoryLock(directory)
+        except DirectoryInUse:
+            if time.monotonic() > end:
+                raise
+            time.sleep(LOOK_AGAIN_S)
+
+
+# -- refusals
+
+
+def _refuse_things_of_others(disk: OsDisk, root: str) -> None:
+    held = {*disk.files(root), *disk.directories(root)}
+    if METADATA in held:
+        return
+    others = [*held - FILES_OF_METADATA - IGNORED - {one for one in held if one.isdecimal()}]
+    if not others:
+        return
+    if not things_of_others(disk, root):
+        raise CannotArrange(
+            f"{root} is the directory of one broker; serve it without --processes, "
+            "or name another directory, where each of several brokers has one of its own"
+        )
+    named = ", ".join(sorted(others)[:NAMED]) + (", ..." if len(others) > NAMED else "")
+    raise CannotArrange(
+        f"cannot use {root}: it holds other things ({named}) and nothing of a broker's; "
+        "name a directory that is new or empty, or that --processes has been given before"
+    )
+
+
+def _refuse_brokers_without_metadata(disk: OsDisk, root: str, brokers: Sequence[str]) -> None:
+    """Insist that a file is there which brokers have gone by: a new one would know none of their topics."""
+    for broker_id in brokers:
+        where = f"{root}/{broker_id}"
+        if disk.directories(where) or disk.files(where):
+            raise CannotArrange(
+                f"{root}/{METADATA} is missing, which says what the partitions in {where} are; "
+                f"put it back, or move {where} away"
+            )
+
+
+def _refuse_other_disks(disk: OsDisk, root: str, image: Image, broker_ids: tuple[int, ...]) -> None:
+    """Insist that partitions can be moved, before the metadata says that they are."""
+    before = broker_ids_of(image)
+    if {*before} <= {*broker_ids} and {*before} >= {*broker_ids}:
+        return
+    there = [f"{root}/{one}" for one in {*before, *broker_ids} if disk.exists(f"{root}/{one}")]
+    if len({os.stat(one).st_dev for one in (root, *there)}) > 1:
+        raise CannotArrange(
+            f"{root} has directories on several disks, between which partitions are not moved; "
+            f"start {len(before)} processes, of brokers {', '.join(map(str, before))}"
+        )

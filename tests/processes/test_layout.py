@@ -1,0 +1,171 @@
+"""The directory of several brokers: made, kept from others, or refused with a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from coterie.base.ids import uuid_text
+from coterie.broker.cluster.changes import Changed, CreateTopics, NewTopic
+from coterie.broker.cluster.image import Delta, Image
+from coterie.broker.cluster.statements import ReadDelta
+from coterie.broker.processes.changes import Static, broker_ids_of
+from coterie.broker.processes.layout import METADATA, CannotArrange, arranged
+from coterie.storage.config import LogConfig
+from coterie.storage.files import FileStore
+from coterie.storage.lock import DirectoryLock
+
+ORDERS = UUID(int=1)
+
+
+def arrange(root: Path, *broker_ids: int) -> Image:
+    with arranged(str(root), broker_ids) as metadata:
+        delta = metadata.execute(ReadDelta(0))
+    assert isinstance(delta, Delta)
+    return Image().after(delta)
+
+
+def with_orders(root: Path, *leaders: int) -> None:
+    """Have a topic whose partitions lie with these brokers."""
+    with arranged(str(root), sorted({*leaders})) as metadata:
+        new = NewTopic(ORDERS, "orders", tuple((one,) for one in leaders))
+        assert isinstance(metadata.execute(Static(CreateTopics((new,)))), Changed)
+        cluster_id = metadata.cluster_id
+    for broker_id in {*leaders}:
+        store = FileStore.open(root / str(broker_id), now_ms=0, cluster_id=cluster_id, node_id=broker_id)
+        for number, leader in enumerate(leaders):
+            if leader == broker_id:
+                store.create_log("orders", number, ORDERS, LogConfig.of({}))
+        store.close()
+
+
+def partitions(root: Path, broker_id: int) -> set[str]:
+    return {one.name for one in (root / str(broker_id)).glob("orders-*")}
+
+
+def test_a_new_directory_is_made_with_a_cluster_of_its_own(tmp_path: Path):
+    root = tmp_path / "data"
+
+    image = arrange(root, 1, 2)
+
+    assert broker_ids_of(image) == (1, 2)
+    assert (root / METADATA).exists()
+    with arranged(str(root), [1, 2]) as one, arranged(str(tmp_path / "other"), [1, 2]) as other:
+        assert one.cluster_id != other.cluster_id
+
+
+def test_it_is_nobody_elses_meanwhile(tmp_path: Path):
+    with arranged(str(tmp_path), [1]), pytest.raises(CannotArrange, match="in use"):
+        arrange(tmp_path, 1)
+
+    arrange(tmp_path, 1)
+
+
+def test_partitions_move_with_the_number_of_brokers_and_none_is_lost(tmp_path: Path):
+    with_orders(tmp_path, 1, 2, 1, 2)
+
+    arrange(tmp_path, 1, 2, 3, 4)
+    assert [partitions(tmp_path, one) for one in (1, 2, 3, 4)] == [
+        {"orders-0"}, {"orders-1"}, {"orders-2"}, {"orders-3"}
+    ]  # fmt: skip
+    arrange(tmp_path, 4)
+    assert partitions(tmp_path, 4) == {f"orders-{number}" for number in range(4)}
+    image = arrange(tmp_path, 1, 2)
+    assert partitions(tmp_path, 1) | partitions(tmp_path, 2) == {f"orders-{number}" for number in range(4)}
+    assert partitions(tmp_path, 4) == set()
+
+    for row in image.all_partitions():
+        assert f"orders-{row.number}" in partitions(tmp_path, row.leader or 0)
+    with arranged(str(tmp_path), [1, 2]) as metadata:
+        store = FileStore.open(tmp_path / "1", now_ms=0, cluster_id=metadata.cluster_id, node_id=1)
+        assert all(one.topic_id == ORDERS for one in store.partitions())
+        store.close()
+
+
+def test_the_same_brokers_again_change_nothing_of_the_partitions(tmp_path: Path):
+    with_orders(tmp_path, 1, 2)
+    before = arrange(tmp_path, 1, 2)
+
+    after = arrange(tmp_path, 1, 2)
+
+    assert [*before.all_partitions()] == [*after.all_partitions()]
+
+
+def of_one_broker(root: Path) -> None:
+    FileStore.open(root, now_ms=0).close()
+
+
+def of_somebody(root: Path) -> None:
+    (root / "notes.txt").write_text("mine")
+
+
+def of_no_metadata(root: Path) -> None:
+    with_orders(root, 1, 2)
+    for file in root.glob(f"{METADATA}*"):
+        file.unlink()
+
+
+def of_damaged_metadata(root: Path) -> None:
+    with_orders(root, 1, 2)
+    (root / METADATA).write_bytes(b"x" * 10_000)
+
+
+def in_the_way(root: Path) -> None:
+    with_orders(root, 1)
+    (root / "2" / "orders-0").mkdir(parents=True)
+    (root / "2" / "orders-0" / "notes.txt").write_text("mine")
+
+
+@pytest.mark.parametrize(
+    ("fill", "sentence"),
+    [
+        (of_one_broker, "is the directory of one broker; serve it without --processes"),
+        (of_somebody, r"it holds other things \(notes.txt\) and nothing of a broker's"),
+        (of_no_metadata, "is missing, which says what the partitions in .*/[12] are; put it back"),
+        (of_damaged_metadata, "is damaged, or no file of brokers' metadata"),
+        (in_the_way, "/2/orders-0 is in the way of partition orders-0; move it away"),
+    ],
+)
+def test_what_is_of_no_use_is_refused_with_a_sentence_and_nothing_is_lost(
+    tmp_path: Path, fill: Callable[[Path], None], sentence: str
+):
+    fill(tmp_path)
+    before = contents(tmp_path)
+
+    with pytest.raises(CannotArrange, match=sentence):
+        arrange(tmp_path, 2)
+
+    after = contents(tmp_path)
+    assert after.items() >= {(name, data) for name, data in before.items() if METADATA not in name}
+
+
+def contents(root: Path) -> dict[str, bytes]:
+    return {str(one.relative_to(root)): one.read_bytes() for one in root.rglob("*") if one.is_file()}
+
+
+def test_a_directory_in_which_a_broker_still_runs_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    with_orders(tmp_path, 1)
+    monkeypatch.setattr("coterie.broker.processes.layout.IN_USE_MAX_S", 0.0)
+    lock = DirectoryLock(str(tmp_path / "1"))
+
+    with pytest.raises(CannotArrange, match="/1"):
+        arrange(tmp_path, 1)
+
+    lock.release()
+    arrange(tmp_path, 1)
+
+
+def test_a_file_in_the_place_of_the_directory_is_refused(tmp_path: Path):
+    (tmp_path / "file").write_text(uuid_text(ORDERS))
+
+    with pytest.raises(CannotArrange, match="it is a file, not a directory"):
+        arrange(tmp_path / "file", 1)
+
+
+def test_a_disk_that_is_only_a_mount_is_an_empty_one(tmp_path: Path):
+    (tmp_path / "lost+found").mkdir()
+
+    assert broker_ids_of(arrange(tmp_path, 7)) == (7,)
