@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from typing import BinaryIO
+from io import FileIO
 
 from coterie.base.errors import CoterieError
 from coterie.base.logs import to_standard_error
@@ -27,11 +27,13 @@ FORM = "%(asctime)s broker {} %(levelname)s %(message)s"
 def main() -> int:
     """Serve with the settings that come; return the exit code."""
     end_with_the_parent()
-    line = sys.stdin.buffer.readline()
+    # Without a buffer: the thread that reads on would hold its lock when the interpreter ends.
+    lines = FileIO(sys.stdin.fileno(), closefd=False)
+    line = lines.readline()
     if not line.endswith(b"\n"):  # the parent has ended before the kernel was asked to tell
         return 1
     asked = json.loads(line)
-    threading.Thread(target=read_on, args=(sys.stdin.buffer, nothing), name="parent", daemon=True).start()
+    threading.Thread(target=read_on, args=(lines, nothing), name="parent", daemon=True).start()
     broker_id = asked["settings"]["node.id"]
     to_standard_error(asked["log_level"], FORM.format(broker_id))
     try:
@@ -41,7 +43,7 @@ def main() -> int:
         return 1
 
 
-def read_on(lines: BinaryIO, news: Callable[[], object]) -> None:
+def read_on(lines: FileIO, news: Callable[[], object]) -> None:
     """Call `news` for each line, and end the process when there are no more.
 
     Whatever it is about: what is half written is mended at the next start, and that may be soon.
