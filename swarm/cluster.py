@@ -355,6 +355,7 @@ class Cluster:
         if broker.leads is not None:
             broker.leads.mine.add(partition)
             process.run(lambda: process.node.coordinator.elected(partition, led.epoch + 1))
+            process.run(lambda: process.node.coordinator.opened(partition))
             if self.world.chance(0.5):
                 self.world.later(self.options.news_ms, self._tell_again, process, partition, led.epoch + 1)
         self._tell_all(partition)

@@ -312,6 +312,7 @@ class Driver:
         self.story.append(f"elected again: {[str(host) for host in coordinator.hosts.values()]}")
         for partition, host in tuple(coordinator.hosts.items()):
             coordinator.elected(partition, host.epoch + 1)
+            coordinator.opened(partition)
         self.rig.settle()
         if self.random.random() < 0.3:  # what was sent before, and what the one elected has sent since
             self.refuse()

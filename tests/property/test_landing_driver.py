@@ -192,26 +192,19 @@ def a_fence_after_which_a_landing_still_counts(patch: pytest.MonkeyPatch) -> Non
 
 @fault(9)
 def a_loading_that_does_not_wait_for_what_is_in_flight(patch: pytest.MonkeyPatch) -> None:
-    def load(self: ShardsOfTopic[Any], partition: int, *, epoch: int) -> Any:
-        host = self.hosts[partition] = self._new_host(partition, status=HostedShard.LOADING, epoch=epoch)
-        self._load_soon(host)
-        return host
-
-    patch.setattr(ShardsOfTopic, "_load", load)
+    patch.setattr(ShardsOfTopic, "_load", ShardsOfTopic._load_soon)
 
 
 @fault(1)
 def a_loading_that_a_refusal_prevents(patch: pytest.MonkeyPatch) -> None:
     """What it waits for never lasts, and it waits on."""
 
-    def load(self: ShardsOfTopic[Any], partition: int, *, epoch: int) -> Any:
-        host = self.hosts[partition] = self._new_host(partition, status=HostedShard.LOADING, epoch=epoch)
-        log = self._log(partition)
+    def load(self: ShardsOfTopic[Any], host: HostedShard[Any, Any]) -> None:
+        log = host.log
         if log.high_watermark == log.end_offset:
             self._load_soon(host)
         else:
             log.when_landed(log.end_offset - 1, lambda refused: refused or self._load_soon(host))
-        return host
 
     patch.setattr(ShardsOfTopic, "_load", load)
 

@@ -633,7 +633,7 @@ def old_news_of_leadership_counts() -> Iterator[None]:
         before = self.hosts.get(partition)
         if before is not None:
             before.unload()
-        self._load(partition, epoch=leader_epoch)
+        self._begin_term(partition, leader_epoch)
 
     with patched(Coordinator, "elected", lambda _: anew):
         yield

@@ -225,6 +225,7 @@ def test_a_broker_that_comes_to_lead_loads_what_the_log_holds():
 
     rig.node.coordinator.resigned(0)
     rig.node.coordinator.elected(0, 3)
+    rig.node.coordinator.opened(0)
     loading = unsettled(client, SYNC, 3, **beat)
     rig.settle()
 
@@ -248,6 +249,7 @@ def test_a_broker_that_resigns_in_the_midst_of_loading_does_not_come_to_answer()
 
     for epoch in count(1):
         coordinator.elected(0, epoch)
+        coordinator.opened(0)
         host = coordinator.hosts[0]
         for _ in range(epoch):
             rig.soon.pop(0)()

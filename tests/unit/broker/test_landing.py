@@ -241,6 +241,7 @@ def test_who_is_elected_again_loads_what_was_in_flight_once_it_has_landed(rig):
 
     rig.node.coordinator.resigned(0)
     rig.node.coordinator.elected(0, 1)
+    rig.node.coordinator.opened(0)
     rig.settle()
 
     assert rig.node.coordinator.loading()
@@ -423,6 +424,7 @@ def test_a_marker_that_is_refused_when_its_coordinator_was_elected_again_is_writ
     host = transactions.host_of("tx")
 
     transactions.elected(host.partition, host.epoch + 1)
+    transactions.opened(host.partition)
     rig.settle()
     rig.refuse()
     rig.pass_ms(RETRY_MS)

@@ -831,6 +831,7 @@ def test_another_leader_answers_from_the_log_in_a_newer_epoch(rig):
     transactions, partition = rig.node.transactions, rig.host().partition
 
     transactions.elected(partition, 3)
+    transactions.opened(partition)
     transactions.elected(partition, 3)  # no news
     loading = rig.host().unavailable()
     rig.settle()

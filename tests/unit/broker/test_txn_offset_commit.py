@@ -266,6 +266,7 @@ def test_only_news_of_leadership_counts():
     coordinator = rig.node.coordinator
     partition = coordinator.host_of("g").partition
     coordinator.elected(partition, 3)
+    coordinator.opened(partition)
     rig.settle()
     elected = coordinator.hosts[partition]
 

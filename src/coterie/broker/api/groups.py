@@ -478,11 +478,10 @@ def list_groups(parts: Parts, ctx: Context, request: Any) -> Any:
     states = getattr(request, "states_filter", ())
     types = getattr(request, "types_filter", ())
     item = entity("list_groups", ctx.version, "ListedGroup", "response")
-    if any(
-        host.unavailable() is Code.COORDINATOR_LOAD_IN_PROGRESS for host in parts.coordinator.hosts.values()
-    ):
+    incomplete = parts.coordinator.incomplete()
+    if incomplete:
         mark("shard-loading", ctx.api_key)
-        return build(cls, error_code=Code.COORDINATOR_LOAD_IN_PROGRESS)  # LS-4
+        return build(cls, error_code=incomplete)  # LS-4
     active = parts.coordinator.active()
     if len(active) < len(parts.coordinator.hosts):
         mark("shard-left-out", ctx.api_key)

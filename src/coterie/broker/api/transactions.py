@@ -434,8 +434,9 @@ def _described(ctx: Context, name: str, answer: DescribeAnswer) -> Any:
 def list_transactions(parts: Parts, ctx: Context, request: Any) -> Any:
     """List the transactional ids that pass every filter; others ask while they are held against a pattern."""
     cls = response_type(LIST, ctx.version)
-    if parts.transactions.loading():
-        return build(cls, error_code=Code.COORDINATOR_LOAD_IN_PROGRESS)
+    incomplete = parts.transactions.incomplete()
+    if incomplete:
+        return build(cls, error_code=incomplete)
     text = getattr(request, "transactional_id_pattern", None)
     try:
         pattern = read_pattern(text) if text else None

@@ -22,6 +22,7 @@ from coterie.broker.runtime.topic_shards import CoordinatorParts, ShardsOfTopic
 from coterie.coordinator.group import commands, facts
 from coterie.coordinator.group.loading import Loader
 from coterie.coordinator.group.shard import Shard
+from coterie.coordinator.group.shard import due_ms as due_at
 from coterie.storage.log.contract import AppendRefused, StorageFailed
 from coterie.story.recorder import GroupStories, Observer
 
@@ -92,11 +93,12 @@ class ShardHost(HostedShard[commands.Command, GroupBatch]):
         # Up to where the log has ended commits for topics. Of what was loaded nobody knows for which.
         self._ended: dict[str, int] = {}
         self._loaded_upto = 0
+        self._resumed_ms = 0
 
     # -- live
 
     def _try(self, command: Command, now_ms: int, *, failed: Code | None = None) -> Tried:
-        wall_ms = self.replica_manager.dated_ms(now_ms)
+        wall_ms = self.replica_manager.dated_ms(now_ms + self._stood_ms)
         observer = Observer(self.shard, wall_ms)
         if failed is None:
             decision = self.shard.perform(command, now_ms, observer, wall_ms=wall_ms)
@@ -133,9 +135,27 @@ class ShardHost(HostedShard[commands.Command, GroupBatch]):
 
     def expire(self, key: TimerKey, now_ms: int) -> None:
         if self.status == self.ACTIVE:
-            self.execute(commands.Expire(key=key))
+            due_ms = self._due_ms(key, self._resumed_ms) if self._stood_ms else now_ms
+            if due_ms <= now_ms:
+                self.execute(commands.Expire(key=key))
+            else:
+                self.purgatory.arm(key, due_ms, self._ring)
         elif self.status == self.LOADING:  # what it has loaded lives on when it answers
             self.purgatory.arm(key, now_ms + AGAIN_MS, self._ring)
+        elif self.status in self.HALTED:
+            self.purgatory.arm(key, max(self._due_ms(key, now_ms), now_ms + AGAIN_MS), self._ring)
+
+    def _due_ms(self, key: TimerKey, since_ms: int) -> int:
+        """Return the time of a deadline, a session's counted from a time on; 0 if there is none."""
+        group = self.shard.groups.get(key[1])
+        due_ms = None if group is None else due_at(group, key, since_ms - self._stood_ms)
+        return 0 if due_ms is None else due_ms + self._stood_ms
+
+    def go_on(self) -> None:
+        """Decide again, after a halt: sessions begin anew (LO-4), other deadlines have stood still."""
+        self._resumed_ms = self.clock.now_ms()
+        self._stood_ms += self._resumed_ms - self._halted_ms
+        super().go_on()
 
     def _append(self, writer: Writer | None = None) -> Appended:
         if writer is None:
@@ -173,7 +193,12 @@ class ShardHost(HostedShard[commands.Command, GroupBatch]):
         writer = Writer(command.producer_id, command.producer_epoch, verified)
 
         def commit() -> None:
-            if self.status != self.ACTIVE or self._gather(command) is None:
+            if self.status != self.ACTIVE:
+                deliver = self.calls.pop(command.call, None)  # unless it has been told
+                if deliver is not None:
+                    deliver(self.unavailable())
+                return
+            if self._gather(command) is None:
                 return  # whoever waits has been told
             if self.records.count:
                 self._append_gathered(writer=writer)
@@ -205,7 +230,7 @@ class ShardHost(HostedShard[commands.Command, GroupBatch]):
             return
         before, pending = self.shard.journal.mark(), self.shard.pending.keys_of(end.producer_id)
         command = commands.EndTransaction(producer_id=end.producer_id, commit=end.commit)
-        self.shard.perform(command, self.clock.now_ms())
+        self.shard.perform(command, self.clock.now_ms() - self._stood_ms)
         marker = end.marker(self.clock.wall_ms())
         try:
             appended = self._append_batch(marker, transaction_version=end.transaction_version)
@@ -224,7 +249,11 @@ class ShardHost(HostedShard[commands.Command, GroupBatch]):
     def _replay(self) -> Iterator[None]:
         loader, wall_ms = Loader(self.shard), self.clock.wall_ms()
         yield from self._read_log(lambda piece: loader.read(piece, wall_ms))
+        if self.status != self.LOADING:
+            return
         yield from loader.settle(wall_ms)
+        if self.status != self.LOADING:
+            return
         self._loaded_upto = self.log.end_offset
         skipped = sum(self.shard.skipped.values())
         if skipped:

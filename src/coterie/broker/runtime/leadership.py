@@ -7,11 +7,13 @@ two may differ in what they believe, and each answers by what it believes itself
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
 from coterie.base.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from coterie.broker.runtime.pieces import when_all
 
 if TYPE_CHECKING:
     from coterie.broker.runtime.groups import Coordinator
@@ -125,6 +127,9 @@ class ElectedLeaders:
 
     def __init__(self, node_id: int, live: Iterable[NodeEndpoint] = ()) -> None:
         self.node_id = node_id
+        self.suspended = False
+        """Whether others may lead what this node was elected for, which it is not to answer for then."""
+        self._draining: set[tuple[str, int]] = set()
         self._live: dict[int, NodeEndpoint] = {}
         self._leaving: Collection[int] = ()
         self._led: dict[tuple[str, int], Led] = {}
@@ -143,16 +148,33 @@ class ElectedLeaders:
     def elect(self, name: TopicPartition, led: Led) -> None:
         """Take note of an election that is news."""
         self._led[name] = led
+        self._draining.discard(name)
+
+    def own(self) -> list[TopicPartition]:
+        """Return the partitions for which this node was elected last."""
+        return [TopicPartition(*name) for name, led in self._led.items() if led.leader == self.node_id]
+
+    def drain(self, names: Iterable[TopicPartition]) -> None:
+        """Serve partitions no more that are about to be given away."""
+        self._draining.update(names)
+
+    def keep(self, names: Iterable[TopicPartition]) -> None:
+        """Serve partitions again that are not given away after all."""
+        self._draining.difference_update(names)
 
     def leads(self, topic: str, partition: int) -> bool:
-        """Return whether this node was elected last."""
+        """Return whether this node was elected last, and serves."""
         led = self._led.get((topic, partition))
-        return led is not None and led.leader == self.node_id
+        if led is None or led.leader != self.node_id or self.suspended:
+            return False
+        return not self._draining or (topic, partition) not in self._draining
 
     def leader_of(self, topic: str, partition: int) -> NodeEndpoint | None:
-        """Return the broker that was elected last, None if it does not live."""
+        """Return the broker that was elected last, None if it does not live, or may be none any more."""
         led = self._led.get((topic, partition))
-        return None if led is None or led.leader is None else self._live.get(led.leader)
+        if led is None or led.leader is None or (self.suspended and led.leader == self.node_id):
+            return None
+        return self._live.get(led.leader)
 
     def leader_epoch(self, topic: str, partition: int) -> int:
         """Return the epoch of the last election, 0 before there was one."""
@@ -203,21 +225,82 @@ class Elections:
         self._load_of = {OFFSETS_TOPIC: load_coordinator, TRANSACTIONS_TOPIC: load_transactions}
 
     def heard(self, name: TopicPartition, leader: int | None, epoch: int) -> None:
-        """Take the news that a partition has another leader, or the same in a later epoch (LO-8, DE-6).
+        """Take the news of an election, as `elected`; a log in this node's files is there with it.
+
+        A log that is still to be made begins in the epoch, and its shard is loaded when somebody asks for it.
+        Raises OSError where this node is elected and its log cannot write the epoch down; the news is not
+        heard then.
+        """
+        log = self._logs.get(name) if leader == self._leaders.node_id else None
+        if log is not None and self._leaders.is_news(name, epoch):
+            log.lead(epoch)
+        self.elected(name, leader, epoch)
+        if log is not None:
+            self.opened(name)
+
+    def elected(self, name: TopicPartition, leader: int | None, epoch: int) -> bool:
+        """Take the news that a partition has another leader, or the same in a later epoch (LO-8, DE-6), and
+        return whether it is news.
 
         What waits for records of the partition is answered now: it has come to the wrong broker, or in an
-        epoch that is over (KIP-320). A log that is still to be made begins in the epoch, and its shard is
-        loaded when somebody asks for it. Raises OSError where this node is elected and its log cannot write
-        the epoch down; the news is not heard then.
+        epoch that is over (KIP-320). Where this node is elected, clients are to come back until its log is
+        `opened`.
         """
         if not self._leaders.is_news(name, epoch):
-            return
-        log = self._logs.get(name)
-        leads = leader == self._leaders.node_id
-        if leads and log is not None:
-            log.lead(epoch)
+            return False
         self._leaders.elect(name, Led(leader, epoch))
-        if name.topic in self._load_of and (log is not None or not leads):
+        if name.topic in self._load_of:
             shards = self._load_of[name.topic]()
-            (shards.elected if leads else shards.resigned)(name.partition, epoch)
+            (shards.elected if leader == self._leaders.node_id else shards.resigned)(name.partition, epoch)
         self._purgatory.force_watching(name)
+        return True
+
+    def opened(self, name: TopicPartition) -> None:
+        """Serve a partition whose log is there, in the epoch for which this node was elected."""
+        if name.topic in self._load_of:
+            self._load_of[name.topic]().opened(name.partition)
+
+    def suspend(self) -> None:
+        """Answer nobody for what this node leads: others may by now. What is held and what waits stays."""
+        self._leaders.suspended = True
+        for load in self._load_of.values():
+            load().suspend()
+
+    def resume(self) -> None:
+        """Answer again: this node has led all the while."""
+        self._leaders.suspended = False
+        for load in self._load_of.values():
+            load().resume()
+
+    def drain(self, done: Callable[[], None], names: Collection[TopicPartition] | None = None) -> None:
+        """Decide and append nothing more for some partitions, or all that this node leads. `done` is called
+        once, when what the coordinators have decided there has landed.
+        """
+        drained = self._leaders.own() if names is None else names
+        self._leaders.drain(drained)
+        when_all(
+            [
+                partial(load().drain, partitions=_numbers(drained, topic))
+                for topic, load in self._load_of.items()
+            ],
+            done,
+        )
+
+    def keep(self, names: Collection[TopicPartition]) -> None:
+        """Go on with partitions that were drained, and are not given away after all."""
+        self._leaders.keep(names)
+        for topic, load in self._load_of.items():
+            load().keep(_numbers(names, topic))
+
+    def fenced(self) -> None:
+        """Lead nothing any more, until the next elections: whoever waits is sent elsewhere (DE-6)."""
+        for name in self._leaders.own():
+            self._leaders.elect(name, Led(None, self._leaders.leader_epoch(*name)))
+            if name.topic in self._load_of:
+                self._load_of[name.topic]().resigned(name.partition)
+            self._purgatory.force_watching(name)
+        self.resume()
+
+
+def _numbers(names: Iterable[TopicPartition], topic: str) -> list[int]:
+    return [name.partition for name in names if name.topic == topic]

@@ -6,7 +6,7 @@ generator that yields one of them is given what came of it when it goes on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Hashable, Iterable
+from collections.abc import Callable, Generator, Hashable, Iterable, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
@@ -115,6 +115,22 @@ class _Answer:
             self.has_come, self.value = True, value
         else:
             self.take_later(value)
+
+
+def when_all(asks: Sequence[Callable[[Callable[[], None]], None]], done: Callable[[], None]) -> None:
+    """Have `done` called once all who are asked have called back."""
+    left = len(asks)
+
+    def one() -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            done()
+
+    if not asks:
+        done()
+    for ask in asks:
+        ask(one)
 
 
 def gathered(items: Iterable[T | None]) -> Pieces[list[T]]:

@@ -85,6 +85,9 @@ class HostedShard(ABC, Generic[C, P]):
     batches: ClassVar[type[PendingBatch[Any]]]
     """The type `P`."""
     LOADING, ACTIVE, FAILED, AWAY = "loading", "active", "failed", "away"
+    SUSPENDED, DRAINING = "suspended", "draining"
+    HALTED = (SUSPENDED, DRAINING)
+    """In which nothing is decided, and what is held stays."""
 
     def __init__(
         self, owner: ShardsOfTopic[Any], core: Core[Any, Any], partition: int, *, status: str, epoch: int
@@ -98,6 +101,8 @@ class HostedShard(ABC, Generic[C, P]):
         self.partition = partition
         self.epoch = epoch  # in which this node leads the partition; markers carry it
         self.status = status
+        self.opened = False  # whether its log is there, in that epoch
+        self.begun = False  # whether it has been loaded
         self.shard = core
         self.calls: dict[int, Deliver] = {}
         self.records = GrowingBatch()
@@ -110,6 +115,9 @@ class HostedShard(ABC, Generic[C, P]):
         self._scheduled = False
         self._due: deque[P] = deque()  # what lasts and lets others go, oldest first
         self._letting_go = False
+        self._stood_ms = 0  # for how long the core's clock has stood still
+        self._halted_ms = 0
+        self._put_off: list[Callable[[], None]] = []  # until something is decided again
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
@@ -125,7 +133,7 @@ class HostedShard(ABC, Generic[C, P]):
         """Return why this shard answers nobody, NONE when it does (P-7)."""
         if self.status == self.ACTIVE:
             return Code.NONE
-        loading = self.status == self.LOADING
+        loading = self.status in (self.LOADING, self.DRAINING)
         return Code.COORDINATOR_LOAD_IN_PROGRESS if loading else Code.NOT_COORDINATOR
 
     def new_call(self, deliver: Deliver) -> int:
@@ -147,7 +155,7 @@ class HostedShard(ABC, Generic[C, P]):
     def _gather(self, command: C) -> Decision | None:
         """Decide and apply, and gather the records; let nobody go. Return the decision as `execute` does."""
         try:
-            return self._perform(command, self.clock.now_ms())
+            return self._perform(command, self.clock.now_ms() - self._stood_ms)
         except Exception:  # our own mistake: this shard is no longer to be trusted, the others are
             log.exception("%s is taken out of service\n%s", self, self._recount(command))
             self.fence()
@@ -186,7 +194,7 @@ class HostedShard(ABC, Generic[C, P]):
             if at_ms is None:
                 purgatory.clear(key)  # no other shard has such a key: it names the group
             else:
-                purgatory.arm(key, at_ms, self._ring)
+                purgatory.arm(key, at_ms + self._stood_ms, self._ring)
 
     @abstractmethod
     def expire(self, key: Any, now_ms: int) -> None:
@@ -218,6 +226,13 @@ class HostedShard(ABC, Generic[C, P]):
         """Put off what may not be answered before everything that is decided lasts (P-9)."""
         waits_for = self.pending if self.records.count or not self._in_flight else self._in_flight[-1]
         waits_for.held.append(ask_again)
+
+    def when_settled(self, done: Callable[[], None]) -> None:
+        """Have `done` called once all that is decided by now lasts or is undone, at once if it is."""
+        if self.is_appending:
+            self.hold(done)
+        else:
+            done()
 
     def _go_on(self) -> None:
         """Let go what waits for nothing; have the batch appended after this round of requests."""
@@ -360,7 +375,7 @@ class HostedShard(ABC, Generic[C, P]):
 
     def _answer_refused(self, batches: Sequence[P], code: Code) -> None:
         """Do what the core says of each command of batches that are undone, in their order."""
-        now_ms = self.clock.now_ms()
+        now_ms = self.clock.now_ms() - self._stood_ms
         for batch in batches:
             for command in batch.commands:
                 tried = self._try(command, now_ms, failed=code)
@@ -382,6 +397,7 @@ class HostedShard(ABC, Generic[C, P]):
         self.status = self.FAILED
         given_up = [*self._in_flight, self._take_pending()]
         self._in_flight.clear()
+        self._put_off.clear()
         while self._due:
             self._hand_out_next()
         waiting, self.calls = self.calls, {}
@@ -392,6 +408,39 @@ class HostedShard(ABC, Generic[C, P]):
             for ask_again in batch.held:
                 ask_again()
 
+    # -- standing still
+
+    def halt(self, status: str) -> None:
+        """Decide nothing from now on, and have deadlines wait. What is decided is appended as ever."""
+        if self.status == self.ACTIVE:
+            self._halted_ms = self.clock.now_ms()
+        self.status = status
+
+    def go_on(self) -> None:
+        """Decide again, after a halt."""
+        self.status = self.ACTIVE
+        put_off, self._put_off = self._put_off, []
+        for act in put_off:
+            act()
+
+    def put_off(self, act: Callable[[], None]) -> None:
+        """Have `act` called when this decides again; never, if what it holds is another's by then."""
+        if self.status in self.HALTED:
+            self._put_off.append(act)
+
+    def drain(self, done: Callable[[], None]) -> None:
+        """Append what is gathered, and have `done` called once nothing is left that does not last; once this
+        is halted nothing new comes.
+        """
+        self.flush()
+        self._when_drained(done)
+
+    def _when_drained(self, done: Callable[[], None]) -> None:
+        if self.is_appending:  # what a refusal leads to goes out, too
+            self.hold(partial(self._when_drained, done))
+        else:
+            done()
+
     # -- coming and going
 
     def load(self) -> Iterator[None]:
@@ -400,7 +449,8 @@ class HostedShard(ABC, Generic[C, P]):
         try:
             yield from self._replay()
         except (Corrupt, StorageFailed):
-            self.fail()
+            if self.status == self.LOADING:
+                self.fail()
         if self.status == self.LOADING:
             yield from self._revive()
         if self.status != self.LOADING:
@@ -445,7 +495,7 @@ class HostedShard(ABC, Generic[C, P]):
 
     def begin(self) -> None:
         """Answer from now on."""
-        self.status = self.ACTIVE
+        self.status, self.begun = self.ACTIVE, True
         self._go_on()
 
     def unload(self) -> None:

@@ -79,7 +79,6 @@ class TransactionHost(HostedShard[Command, TransactionBatch]):
         self._seeing_to: set[TimerKey] = set()
         self._unwritten: dict[str, None] = {}  # what was recalled and is not appended
         self._strays: dict[str, list[StrayAbort]] = {}  # by transactional id, until they are written
-        self._begun = False
 
     # -- live
 
@@ -275,7 +274,7 @@ class TransactionHost(HostedShard[Command, TransactionBatch]):
 
     def in_doubt(self) -> bool:
         """Return whether a start that does not ask the logs would know less than they."""
-        return self.status != self.AWAY and bool(self._unwritten or self._strays or not self._begun)
+        return self.status != self.AWAY and bool(self._unwritten or self._strays or not self.begun)
 
     def _holdings(self) -> str:
         return f"{len(self.shard.transactions)} transactional ids"
@@ -287,10 +286,15 @@ class TransactionHost(HostedShard[Command, TransactionBatch]):
         self._set_timers(decision)
         self.pending.markers += decision.markers
         self._write_recalled_later()
-        self._begun = True
         for stray in [*chain.from_iterable(self._strays.values())]:  # before anybody goes on
             stray.write()
         super().begin()
+
+    def go_on(self) -> None:
+        """Decide again, after a halt; as after loading, the next looks are an interval away."""
+        super().go_on()
+        self._set_timers(self.shard.loaded(self.clock.now_ms()))
+        self._write_recalled_later()
 
 
 def tell(command: Any, deliver: Deliver, answer: Any) -> None:
@@ -322,6 +326,7 @@ class Ending:
 
     def _write_one(self, watched: TopicPartition) -> None:
         if self.host.status != self.host.ACTIVE:
+            self.host.put_off(partial(self._write_one, watched))
             return
         markers, (producer_id, epoch) = self.markers, self.markers.producer
         end = TransactionEnd(producer_id, epoch, self.host.epoch, markers.commit, markers.client_version)
@@ -330,6 +335,7 @@ class Ending:
 
     def _written(self, watched: TopicPartition, code: Code) -> None:
         if self.host.status != self.host.ACTIVE:  # who loads it anew sees to the rest, by the same timers
+            self.host.put_off(partial(self._written, watched, code))
             return
         if code in AS_GOOD_AS_WRITTEN:
             self.left.discard(watched)
@@ -345,6 +351,8 @@ class Ending:
     def _ended(self) -> None:
         if self.host.status == self.host.ACTIVE:
             self.host.execute(MarkersWritten(transactional_id=self.markers.transactional_id))
+        else:
+            self.host.put_off(self._ended)
 
 
 class StrayAbort:
@@ -369,6 +377,9 @@ class StrayAbort:
 
     def write(self) -> None:
         """Write the marker, now or later."""
+        if self.host.status in self.host.HALTED:
+            self.host.put_off(self.write)
+            return
         there = self.host.replica_manager.log_of(*self.watched)
         known = None if there is None else there.producers.producers.get(self.producer_id)
         if known is None or known.open_since < 0 or known.epoch != self.epoch:
@@ -388,6 +399,9 @@ class StrayAbort:
 
     def _written(self, code: Code) -> None:
         if self.host.status in (self.host.FAILED, self.host.AWAY):  # as with an ending
+            return
+        if self.host.status in self.host.HALTED:
+            self.host.put_off(partial(self._written, code))
             return
         if code in AS_GOOD_AS_WRITTEN or code in OVERTAKEN:
             self.host.stray_ended(self)
