@@ -12,8 +12,9 @@ from coterie.broker.runtime.leadership import Led
 from unit.broker.group_api_rig import LIST
 from unit.broker.member_rig import GROUPS, ME, ORDERS, OTHER, TRANSACTIONS, MemberRig
 from unit.broker.test_landing import code_of, offset_of
+from unit.broker.test_leadership import fetch_terms, fetched
 
-INIT, LIST_TRANSACTIONS = 22, 66
+FETCH, INIT, LIST_TRANSACTIONS = 1, 22, 66
 LOADING, ELSEWHERE = Code.COORDINATOR_LOAD_IN_PROGRESS, Code.NOT_COORDINATOR
 row = pytest.mark.row
 
@@ -165,3 +166,38 @@ def test_a_log_that_goes_while_it_is_loaded_takes_nobody_along(caplog: pytest.Lo
 
     assert rig.host.unavailable() == ELSEWHERE
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+@row("LO-8")
+def test_a_partition_of_a_topic_that_is_made_anew_is_led_from_the_first_epoch_on():
+    rig = MemberRig()
+    rig.elect(GROUPS, ME, 7)
+    waiting = rig.client()
+    waiting.send(FETCH, 17, **fetch_terms(rig, 17, wait_ms=9_000))
+
+    for name in (GROUPS, ORDERS):
+        rig.elections.deleted(name)
+        del rig.store.logs[name]
+    assert rig.host.unavailable() == ELSEWHERE
+    assert [fetched(answer).error_code for answer in waiting.answers()] == [Code.NOT_LEADER_OR_FOLLOWER]
+    for name in (GROUPS, ORDERS):
+        rig.elect(name, ME, 0)
+
+    assert (rig.host.unavailable(), rig.host.epoch) == (LOADING, 0)
+    assert rig.leaders.leads(*ORDERS)
+
+
+@row("LO-8")
+def test_after_an_engine_has_gone_back_all_its_elections_are_news():
+    rig = MemberRig()
+    rig.elect(GROUPS, ME, 7)
+    rig.elect(ORDERS, OTHER, 7)
+    rig.elections.suspend()
+
+    rig.elections.forget()
+    assert rig.host.unavailable() == ELSEWHERE
+    rig.elect(GROUPS, ME, 2)
+    rig.elect(ORDERS, ME, 2)
+
+    assert (rig.host.unavailable(), rig.host.epoch) == (LOADING, 2)
+    assert rig.leaders.leads(*ORDERS)

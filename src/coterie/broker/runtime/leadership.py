@@ -150,6 +150,12 @@ class ElectedLeaders:
         self._led[name] = led
         self._draining.discard(name)
 
+    def forget_elections(self, names: Iterable[TopicPartition] | None = None) -> None:
+        """Know of no election of some partitions, or of any: the next is news, whatever its epoch."""
+        for name in list(self._led) if names is None else names:
+            self._led.pop(name, None)
+            self._draining.discard(name)
+
     def own(self) -> list[TopicPartition]:
         """Return the partitions for which this node was elected last."""
         return [TopicPartition(*name) for name, led in self._led.items() if led.leader == self.node_id]
@@ -300,6 +306,24 @@ class Elections:
                 self._load_of[name.topic]().resigned(name.partition)
             self._purgatory.force_watching(name)
         self.resume()
+
+    def forget(self) -> None:
+        """Lead nothing any more, and know of no election: the engine has gone back to an older state, and
+        numbers epochs from there.
+        """
+        self.fenced()
+        self._leaders.forget_elections()
+        for load in self._load_of.values():
+            load().forget()
+
+    def deleted(self, name: TopicPartition) -> None:
+        """Take the news that a partition is gone; the next of its name begins with the first epoch."""
+        self._leaders.forget_elections([name])
+        if name.topic in self._load_of:
+            shards = self._load_of[name.topic]()
+            shards.resigned(name.partition)
+            shards.forget(name.partition)
+        self._purgatory.force_watching(name)
 
 
 def _numbers(names: Iterable[TopicPartition], topic: str) -> list[int]:

@@ -104,6 +104,11 @@ class ShardsOfTopic(ABC, Generic[H]):
         if leader_epoch is not None:
             self._newest[partition] = max(leader_epoch, self._newest.get(partition, leader_epoch))
 
+    def forget(self, partition: int | None = None) -> None:
+        """Take any epoch for news again, of a partition that is led no more, or of all."""
+        for one in list(self._newest) if partition is None else [partition]:
+            self._newest.pop(one, None)
+
     def _begin_term(self, partition: int, epoch: int) -> H:
         """Return the shard of a partition that this node leads from an epoch on."""
         self._newest[partition] = epoch
