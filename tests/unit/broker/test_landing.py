@@ -279,6 +279,23 @@ def test_a_producer_that_wants_no_answer_gets_none(rig):
     assert rig.node.replica_manager.logs[ORDERS].high_watermark == 1
 
 
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_producer_that_wants_no_answer_has_its_connection_closed_by_a_late_refusal(rig, waits: bool):
+    """As in Kafka, where all refusals come at once: so the client learns of it."""
+    producer, other = rig.client(), rig.client()
+    produce(producer, b"one", acks=0)
+    produce(producer, b"two", acks=0)
+    produce(other, b"three", acks=-1)
+    if waits:
+        produce(producer, b"four", acks=-1)
+
+    rig.refuse()
+
+    assert producer.line.closed
+    assert {produced(answer) for answer in producer.answers()} <= {(Code.NOT_LEADER_OR_FOLLOWER, -1)}
+    assert not other.line.closed
+
+
 def test_records_that_are_refused_late_are_refused(rig):
     one, two = rig.client(), rig.client()
     produce(one, b"one")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import chain, compress
 from operator import not_
@@ -28,6 +28,7 @@ from coterie.wire.api.entities import (
 
 if TYPE_CHECKING:
     from coterie.broker.runtime.groups import Coordinator
+    from coterie.broker.runtime.leadership import Leadership
     from coterie.broker.topics.catalog import TopicCatalog
 
 FETCH = 9
@@ -44,6 +45,7 @@ class Parts(NamedTuple):
     """The parts of the broker that these handlers use."""
 
     topics: TopicCatalog
+    leadership: Leadership
     coordinator: Coordinator
 
 
@@ -324,9 +326,10 @@ def _fetch_one(
     wanted = None
     if group.topics is not None:
         wanted = tuple((yield from gathered(_wanted(parts, topic) for topic in group.topics)))
-    topic_ids = yield from _ids(parts, group.topics or ())
+    ids_asked_with = yield from _ids(parts, group.topics or ())
 
     def ask_part(part: Sequence[AskedFor] | None, take: Callable[[Any], None]) -> None:
+        topic_ids = ids_asked_with if parts.leadership.alone else _ids_there(parts, group.group_id, part)
         ask(
             parts.coordinator,
             ctx,
@@ -380,6 +383,19 @@ def _ids(parts: Parts, asked: Sequence[Any]) -> Pieces[dict[str, UUID]]:
         return {}
     topics = (parts.topics.by_id(one.topic_id) for one in asked)
     return (yield from mapped(None if topic is None else (topic.name, topic.topic_id) for topic in topics))
+
+
+def _ids_there(parts: Parts, group_id: str, asked: Sequence[AskedFor] | None) -> dict[str, UUID]:
+    """Return the ids of the topics there are, of those asked for or of all that a group has committed for.
+
+    Among several brokers the news that a topic is deleted may come late to where its commits are, or to
+    nobody: what was committed for it does not count for the next of its name.
+    """
+    names: Iterable[str] = (name for name, _ in asked or ())
+    if asked is None:
+        names = parts.coordinator.host_of(group_id).shard.offsets.topics_of(group_id)
+    topics = (parts.topics.get(name) for name in names)
+    return {topic.name: topic.topic_id for topic in topics if topic is not None}
 
 
 def _wanted(parts: Parts, asked: Any) -> AskedFor | None:

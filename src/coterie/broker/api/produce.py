@@ -190,6 +190,7 @@ def _append_all(
     if request.acks == 0:
         if failed:
             raise Hangup(f"produced with acks=0 and met {failed.name}")
+        landings.close_if_refused()
         return SILENT
     return landings.answer(
         build(response_type(0, ctx.version), responses=tuple(responses), **leaders.where())
@@ -299,13 +300,14 @@ class Landings:
     With acks=1, too: there is one replica, and what has not landed may still be refused.
     """
 
-    __slots__ = ("_answer", "_ctx", "_leaders", "_left", "_parts", "_refused")
+    __slots__ = ("_answer", "_closes", "_ctx", "_leaders", "_left", "_parts", "_refused")
 
     def __init__(self, parts: Parts, ctx: Context, leaders: CurrentLeaders) -> None:
         self._parts, self._ctx, self._leaders = parts, ctx, leaders
         self._left = 0
         self._refused: dict[tuple[Any, int], dict[str, Any]] | None = None
         self._answer: Any = None
+        self._closes = False
 
     def add(self, topic: Topic, data: Any, appended: Appended) -> None:
         """Wait for one more."""
@@ -320,8 +322,20 @@ class Landings:
         self._answer = response
         return WAITS
 
+    def close_if_refused(self) -> None:
+        """Have the connection of a request that is not answered closed at the first refusal. Raises `Hangup`
+        where there has been one.
+        """
+        if self._refused is not None:
+            raise Hangup("produced with acks=0, and the log has not kept it")
+        self._closes = True
+
     def _landed(self, topic: Topic, data: Any, refused: AppendRefused | None) -> None:
         self._left -= 1
+        if self._closes:
+            if refused is not None:
+                self._ctx.reply(_hang_up(refused.code))
+            return
         if refused is not None:
             values = self._leaders.add(topic.name, data.index, _refused_by(self._parts, topic, data, refused))
             named = {(name, data.index): values for name in (topic.name, topic.topic_id)}
@@ -347,6 +361,11 @@ class Landings:
             for topic in response.responses
         ]
         return replace(response, responses=tuple(topics), **self._leaders.where())
+
+
+def _hang_up(code: Code) -> Pieces[Any]:
+    yield from ()
+    raise Hangup(f"produced with acks=0 and met {code.name}")
 
 
 # -- in transactions

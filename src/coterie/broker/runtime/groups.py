@@ -8,7 +8,7 @@ commits, offsets committed in transactions, stories, and the cleaning of what ha
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -17,6 +17,7 @@ from coterie.base.codes import Code
 from coterie.base.plain import counted
 from coterie.base.reasons import mark
 from coterie.base.topic_names import OFFSETS_TOPIC
+from coterie.broker.runtime.forgetting import AGAIN_MS, Forgetting, Forgotten
 from coterie.broker.runtime.shards import HostedShard, PendingBatch, Tried
 from coterie.broker.runtime.topic_shards import CoordinatorParts, ShardsOfTopic
 from coterie.coordinator.group import commands, facts
@@ -42,9 +43,6 @@ log = logging.getLogger("coterie.broker")
 
 GROUPS_STARTED_AT_ONCE = 50
 PART_BYTES = 1 << 17  # some 4,000 tombstones, which take 13 ms
-COMMITS_LOOKED_AT_ONCE = 2_000
-AGAIN_MS = 1_000  # after which what the log has refused to a shard that is loading is asked for again
-GROUP_COUNTS_AS = 20  # so many commits: looking at a group costs something, too
 
 
 class Writer(NamedTuple):
@@ -84,12 +82,14 @@ class ShardHost(HostedShard[commands.Command, GroupBatch]):
     shard: Shard
 
     def __init__(self, coordinator: Coordinator, partition: int, *, status: str, epoch: int) -> None:
-        settings = coordinator.parts.settings.group_settings()
+        settings = replace(
+            coordinator.parts.settings.group_settings(),
+            keeps_ids_in_transactions=not coordinator.parts.leadership.alone,
+        )
         core = Shard(settings=settings, new_id=lambda: str(coordinator.new_uuid()))
         super().__init__(coordinator, core, partition, status=status, epoch=epoch)
         self.coordinator = coordinator
-        # Topics that were deleted or made while this was loading: what it finds of them is of earlier ones.
-        self._outdated: dict[str, None] = {}
+        self.forgetting = Forgetting(self)
         # Up to where the log has ended commits for topics. Of what was loaded nobody knows for which.
         self._ended: dict[str, int] = {}
         self._loaded_upto = 0
@@ -156,6 +156,7 @@ class ShardHost(HostedShard[commands.Command, GroupBatch]):
         self._resumed_ms = self.clock.now_ms()
         self._stood_ms += self._resumed_ms - self._halted_ms
         super().go_on()
+        self.forgetting.forget_gone_soon()
 
     def _append(self, writer: Writer | None = None) -> Appended:
         if writer is None:
@@ -264,7 +265,7 @@ class ShardHost(HostedShard[commands.Command, GroupBatch]):
                 ", ".join(map(str, sorted(self.shard.skipped))),
             )
 
-    def _revive(self) -> Iterator[None]:
+    def _revive(self) -> Pieces[None]:
         """Begin the sessions of loaded groups, some at a time (LO-4)."""
         group_ids = tuple(self.shard.groups)
         for at in range(0, len(group_ids), GROUPS_STARTED_AT_ONCE):
@@ -279,7 +280,7 @@ class ShardHost(HostedShard[commands.Command, GroupBatch]):
             self.pending.effects += stories.effects(observer, self.shard, None, decision, wall_ms)
             self._set_timers(decision)
             yield
-        yield from self._forget_outdated()
+        yield from self.forgetting.forget_outdated()
 
     @property
     def part_bytes(self) -> int:
@@ -288,113 +289,43 @@ class ShardHost(HostedShard[commands.Command, GroupBatch]):
 
     def carry_out_in_parts(
         self, command: commands.CleanOffsets | commands.TopicsDeleted
-    ) -> Generator[None, None, None]:
-        """Carry out what need not be done at once: a part at a time (XP-10).
+    ) -> Generator[None, None, bool]:
+        """Carry out what need not be done at once: a part at a time (XP-10). Return whether it was anything.
 
         It ends where the log refuses a part: what is left waits for whoever asks next.
         """
         part = replace(command, most_bytes=self.part_bytes)
         decision = self._gather(part)
+        found = decision is not None and bool(decision.records)
         while decision is not None and decision.more:
             taken = self._append_gathered()
             self._let_go()
             if not taken:
-                return
+                return found
             yield
             if self.status not in (self.LOADING, self.ACTIVE):
-                return
+                return found
             decision = self._gather(part)
         if decision is not None:
             self._go_on()
-
-    def forget(self, names: Set[str]) -> Generator[None, None, frozenset[str]]:
-        """Drop what groups have committed for topics, and return for which of them it was (OM-7)."""
-        found: frozenset[str] = frozenset()
-        for group_ids, topics in self._committed(names):
-            if topics:
-                found |= topics
-                deleted = commands.TopicsDeleted(topics=tuple(sorted(topics)), group_ids=group_ids)
-                yield from self.carry_out_in_parts(deleted)
-                self.flush()
-            yield
         return found
 
-    def forget_for_good(self, names: Set[str]) -> Generator[None, None, frozenset[str]]:
-        """Drop what groups have committed for topics, and return those of which some could not be dropped."""
-        found = yield from self.forget(names)
-        left: frozenset[str] = frozenset()
-        for _, topics in self._committed(found):
-            left |= topics
-            yield
-        return left
-
-    def _committed(self, names: Set[str]) -> Iterator[tuple[tuple[str, ...], frozenset[str]]]:
-        """Yield, some groups at a time, those that have committed for these topics, and for which."""
-        if not names or self.status not in (self.LOADING, self.ACTIVE):
-            return
-        offsets, pending = self.shard.offsets, self.shard.pending
-        found: dict[str, frozenset[str]] = {}
-        looked_at = 0
-        for group_id in dict.fromkeys((*offsets, *pending.groups())):
-            waiting = pending.partitions_of(group_id)
-            topics = (offsets.topics_of(group_id) | {topic for topic, _ in waiting}) & names
-            if topics:
-                found[group_id] = frozenset(topics)
-            looked_at += offsets.count_of(group_id) + len(waiting) + GROUP_COUNTS_AS
-            if looked_at >= COMMITS_LOOKED_AT_ONCE:
-                yield tuple(found), frozenset().union(*found.values())
-                if self.status not in (self.LOADING, self.ACTIVE):
-                    return
-                found, looked_at = {}, 0
-        yield tuple(found), frozenset().union(*found.values())
-
-    def note_outdated(self, names: Iterable[str]) -> None:
-        """Have what is being loaded of topics dropped before anybody can ask for it."""
-        self._outdated |= dict.fromkeys(names)
-
-    def _forget_outdated(self) -> Generator[None, None, None]:
-        """Drop what was loaded of earlier topics, as far as the disk allows."""
-        while self.status == self.LOADING:
-            pending = self.parts.topics.outdated_in(self.partition)
-            names = frozenset((*self._outdated, *pending.values()))
-            if not names:
-                return
-            left = yield from self.forget_for_good(names)
-            for name in names - left:
-                self._outdated.pop(name, None)
-            try:
-                self._end_outdated(names, pending, left)
-            except (OSError, StorageFailed) as error:
-                log.error("%s: commits for deleted topics cannot be dropped yet: %s", self, error)
-                return
-
-    def _end_outdated(self, names: Set[str], pending: Mapping[UUID, str], left: Set[str]) -> None:
-        """Have it certain that commits have ended for all of these topics but the ones `left`, and written
-        down for those of which it is `pending`. Raises `StorageFailed` or OSError.
-
-        It is before anybody commits here: what is still pending at the next start would take the new commits.
-        """
-        try:
-            self.make_ends_certain(names)
-        except StorageFailed:  # which the log has told
-            if pending:
-                raise
-        if left:
-            raise StorageFailed("the log has refused to")
-        if pending:
-            self.parts.topics.dropped_in(self.partition, pending)
+    def inherit(self, before: ShardHost) -> None:
+        """Go on with what is still to be dropped."""
+        self.forgetting.inherit(before.forgetting)
 
     def begin(self) -> None:
         """Answer from now on; not before nobody can be told what was committed for an earlier topic."""
-        if self._outdated or self.parts.topics.outdated_in(self.partition):
+        if self.forgetting.outdated():
             again_ms = self.clock.now_ms() + AGAIN_MS
             self.purgatory.arm(("begin", self._watched), again_ms, self._begin_later)
         else:
             super().begin()
+            self.forgetting.forget_gone_soon()
 
     def _begin_later(self, _: object, now_ms: int) -> None:
         def pieces() -> Pieces[None]:
-            yield from self._forget_outdated()
+            yield from self.forgetting.forget_outdated()
             if self.status == self.LOADING:
                 self.begin()
 
@@ -469,15 +400,30 @@ class Coordinator(ShardsOfTopic[ShardHost]):
 
     # -- the background
 
-    def topics_deleted(self, names: tuple[str, ...]) -> Iterator[None]:
-        """Have every shard drop what was committed for topics that go, before anybody hears it (OM-7)."""
-        for host in tuple(self.hosts.values()):
-            if host.status == ShardHost.LOADING:
-                host.note_outdated(names)
-            else:
-                yield from host.forget(frozenset(names))
+    def topics_gone(self, gone: Mapping[UUID, str]) -> None:
+        """Have every shard drop what was committed for topics that a cluster has no more, names by id (OM-7).
 
-    def topics_made(self, names: Collection[str]) -> Generator[None, None, frozenset[str]]:
+        What is left where the news comes late, or the log refuses, does not count for the next of the name:
+        its id is another.
+        """
+        for host in tuple(self.hosts.values()):
+            host.forgetting.note_gone(gone)
+
+    def topics_deleted(self, names: tuple[str, ...]) -> Pieces[None]:
+        """Have every shard drop what was committed for topics that go, before anybody hears it (OM-7).
+
+        Where the log refuses, it stays until a topic of the name is made.
+        """
+        hosts = tuple(self.hosts.values())
+        for host in hosts:
+            if host.status == ShardHost.LOADING:
+                host.forgetting.note_outdated(names)
+            else:
+                yield from host.forgetting.forget(frozenset(names))
+        for host in hosts:
+            yield from host.until_settled()
+
+    def topics_made(self, names: Collection[str]) -> Pieces[frozenset[str]]:
         """Have new topics begin without commits, and return those of which some could not be dropped.
 
         A topic may have gone without what was committed for it: the broker was killed between the two, or
@@ -485,11 +431,18 @@ class Coordinator(ShardsOfTopic[ShardHost]):
         were in the last.
         """
         wanted, left = frozenset(names), frozenset[str]()
+        if any(host.status in ShardHost.HALTED for host in self.hosts.values()):
+            return wanted
+        forgotten: dict[ShardHost, Forgotten] = {}
         for host in tuple(self.hosts.values()):
             if host.status == ShardHost.LOADING:
-                host.note_outdated(wanted)
+                host.forgetting.note_outdated(wanted)
             else:
-                left |= yield from host.forget_for_good(wanted)
+                forgotten[host] = yield from host.forgetting.forget(wanted)
+        for host, found in forgotten.items():  # all land meanwhile
+            yield from host.until_settled()
+            left |= yield from host.forgetting.left_of(found)
+        for host in tuple(self.hosts.values()):
             try:
                 host.make_ends_certain(wanted)
             except StorageFailed:

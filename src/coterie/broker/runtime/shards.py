@@ -28,10 +28,12 @@ from coterie.base.codes import Code
 from coterie.base.errors import Corrupt
 from coterie.base.ids import TopicPartition
 from coterie.base.reasons import mark
+from coterie.broker.runtime.pieces import Until
 from coterie.storage.log.contract import AppendRefused, StorageFailed
 from coterie.wire.records.batches import GrowingBatch, weight_of
 
 if TYPE_CHECKING:
+    from coterie.broker.runtime.pieces import Pieces
     from coterie.broker.runtime.purgatory import Ring
     from coterie.broker.runtime.topic_shards import ShardsOfTopic
     from coterie.coordinator.machine import Core, Decision, Reply
@@ -227,12 +229,20 @@ class HostedShard(ABC, Generic[C, P]):
         waits_for = self.pending if self.records.count or not self._in_flight else self._in_flight[-1]
         waits_for.held.append(ask_again)
 
+    def inherit(self, before: Any) -> None:
+        """Go on with what the shard of an earlier term, or one that was not loaded, was still to do."""
+
     def when_settled(self, done: Callable[[], None]) -> None:
         """Have `done` called once all that is decided by now lasts or is undone, at once if it is."""
         if self.is_appending:
             self.hold(done)
         else:
             done()
+
+    def until_settled(self) -> Pieces[None]:
+        """Wait until all that is decided by now lasts, or is undone."""
+        if self.is_appending:
+            yield Until(lambda take: self.when_settled(lambda: take(None)))
 
     def _go_on(self) -> None:
         """Let go what waits for nothing; have the batch appended after this round of requests."""
@@ -443,7 +453,7 @@ class HostedShard(ABC, Generic[C, P]):
 
     # -- coming and going
 
-    def load(self) -> Iterator[None]:
+    def load(self) -> Pieces[None]:
         """Replay the log a piece at a time (LO-1); whoever asks meanwhile is told to come back (LO-9)."""
         began_ms = self.clock.now_ms()
         try:
@@ -485,9 +495,9 @@ class HostedShard(ABC, Generic[C, P]):
                 break  # compaction has left nothing behind this
             offset = yield from read(piece)
 
-    def _revive(self) -> Iterator[None]:
+    def _revive(self) -> Pieces[None]:
         """Have what was loaded live on, a piece at a time."""
-        return iter(())
+        yield from ()
 
     @abstractmethod
     def _holdings(self) -> str:

@@ -84,7 +84,9 @@ class ShardsOfTopic(ABC, Generic[H]):
                 return
             before.unload()
         self._draining.discard(partition)
-        self._begin_term(partition, leader_epoch)
+        host = self._begin_term(partition, leader_epoch)
+        if before is not None:
+            host.inherit(before)
 
     def opened(self, partition: int) -> None:
         """Load a partition whose log is there, in the epoch in which this node has come to lead it."""
@@ -164,6 +166,7 @@ class ShardsOfTopic(ABC, Generic[H]):
             elif host.status == HostedShard.LOADING:
                 fresh = self._begin_term(host.partition, host.epoch)
                 fresh.opened = host.opened
+                fresh.inherit(host)
                 host.unload()
             else:
                 host.status = status

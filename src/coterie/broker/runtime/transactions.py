@@ -183,7 +183,7 @@ class TransactionHost(HostedShard[Command, TransactionBatch]):
             yield
         return offset
 
-    def _revive(self) -> Iterator[None]:
+    def _revive(self) -> Pieces[None]:
         """Put what the logs know of producers in the place of what a loss of power took here."""
         if self.shard.transactions and not self.transactions.store.was_closed:
             yield from self._recall()

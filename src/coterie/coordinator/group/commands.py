@@ -130,7 +130,8 @@ class EndTransaction:
 class FetchOffsets:
     """OffsetFetch for one group (1.8).
 
-    `topics` None asks for all; `topic_ids` are those asked with (OF-6).
+    `topics` None asks for all. What is committed for a topic of another id than `topic_ids` has, if any, does
+    not count (OF-6).
     """
 
     group_id: str

@@ -16,6 +16,9 @@ class GroupSettings:
     max_size: int = 2**31 - 1
     offset_metadata_max_bytes: int = 4_096  # compared with the UTF-16 length, whatever its name says
     offsets_retention_ms: int = 7 * 86_400_000
+    keeps_ids_in_transactions: bool = False
+    """Whether offsets committed in a transaction are stored with their topics' ids, which Apache Kafka leaves
+    out. Brokers that hear of a topic's deletion at different times know by them what is left of it."""
 
     def allows_session(self, timeout_ms: int) -> bool:
         """Return whether a member may have this session timeout (JG-4)."""

@@ -206,9 +206,11 @@ def hold_back_for_a_member(draft: Draft, group: Group, command: TxnCommitOffsets
 
 
 def hold_back(draft: Draft, command: TxnCommitOffsets, why: str) -> Decision:
-    """Keep the offsets until the transaction ends; their topics' ids are not kept (OM-2, TX-7)."""
-    nameless = tuple(offset._replace(topic_id=None) for offset in command.offsets)
-    stored, codes = storable(draft, nameless, -1)
+    """Keep the offsets until the transaction ends, mostly without their topics' ids (OM-2, TX-7)."""
+    offsets = command.offsets
+    if not draft.shard.settings.keeps_ids_in_transactions:
+        offsets = tuple(offset._replace(topic_id=None) for offset in offsets)
+    stored, codes = storable(draft, offsets, -1)
     if stored:
         draft.apply(OffsetsPending(command.group_id, command.producer_id, stored))
     draft.reply(command.call, CommitAnswer(codes))
@@ -231,7 +233,7 @@ def end_transaction(draft: Draft, command: EndTransaction) -> Decision:
 def return_the_offsets(draft: Draft, group: Group, command: FetchOffsets) -> Decision:
     """Tell what is stored for the partitions that are asked for, or for all (OF-2, OF-6)."""
     table = draft.shard.offsets.get(command.group_id, {})
-    found = tuple(everything(table) if command.topics is None else asked_for(table, command))
+    found = tuple(everything(table, command) if command.topics is None else asked_for(table, command))
     if not command.require_stable:
         draft.reply(command.call, FetchAnswer(Code.NONE, found))
         return draft.decision("offsets-fetched")
@@ -246,9 +248,12 @@ def unsettled(one: FetchedOffset) -> FetchedOffset:
     return FetchedOffset(one.topic, one.partition, code=Code.UNSTABLE_OFFSET_COMMIT)
 
 
-def everything(table: OffsetTable) -> Iterator[FetchedOffset]:
+def everything(table: OffsetTable, command: FetchOffsets) -> Iterator[FetchedOffset]:
     for topic, partitions in table.items():
+        topic_id = command.topic_ids.get(topic)
         for partition, stored in sorted(partitions.items()):
+            if topic_id is not None and differ(stored.topic_id, topic_id):
+                continue
             yield FetchedOffset(topic, partition, stored.offset, stored.leader_epoch, stored.metadata)
 
 
@@ -476,9 +481,19 @@ def outdated_of(shard: Shard, group_id: str, command: TopicsDeleted) -> Iterator
     for topic in sorted(gone):
         topic_id = command.topic_ids.get(topic)
         for partition, stored in table[topic].items():
-            if not differ(stored.topic_id, topic_id):
-                counted[topic, partition] = None
-                yield topic, partition
+            place = topic, partition
+            counted[place] = None
+            if not differ(stored.topic_id, topic_id) and not goes_on(shard, (group_id, *place), topic_id):
+                yield place
     for place in shard.pending.partitions_of(group_id):
-        if place[0] in names and place not in counted:
+        topic, _ = place
+        if topic not in names or place in counted:
+            continue
+        if not goes_on(shard, (group_id, *place), command.topic_ids.get(topic)):
             yield place
+
+
+def goes_on(shard: Shard, key: tuple[str, str, int], gone: UUID | None) -> bool:
+    """Return whether a transaction has committed for a later topic than the one of this id that is gone."""
+    writers = shard.pending.of(key).values()
+    return any(stored is not None and differ(stored.topic_id, gone) for stored in writers)
