@@ -393,7 +393,8 @@ def _ids_there(parts: Parts, group_id: str, asked: Sequence[AskedFor] | None) ->
     """
     names: Iterable[str] = (name for name, _ in asked or ())
     if asked is None:
-        names = parts.coordinator.host_of(group_id).shard.offsets.topics_of(group_id)
+        host = parts.coordinator.host_of(group_id)
+        names = () if host is None else host.shard.offsets.topics_of(group_id)
     topics = (parts.topics.get(name) for name in names)
     return {topic.name: topic.topic_id for topic in topics if topic is not None}
 
