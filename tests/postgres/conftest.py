@@ -12,6 +12,8 @@ from coterie.storage.postgres.connecting import DatabaseAddress
 from coterie.storage.postgres.schema import migrate
 from no_task_left import run
 
+from .lane_places import Play, play_over
+
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[Server]:
@@ -40,6 +42,12 @@ def database(server: Server, with_tables: str) -> str:
 def address(server: Server, database: str) -> DatabaseAddress:
     """Where that database is."""
     return DatabaseAddress(server.url(database))
+
+
+@pytest.fixture(params=["memory", "postgres"])
+def play(request: pytest.FixtureRequest) -> Play:
+    """Runs a scene over each database."""
+    return play_over(None if request.param == "memory" else request.getfixturevalue("address"))
 
 
 @pytest.fixture(autouse=True)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Awaitable, Callable
+from typing import Protocol, TypeAlias
 
 import asyncpg
 
 from coterie.storage.log.aborted import AbortedSpan
-from coterie.storage.postgres.connecting import DatabaseAddress, connect
+from coterie.storage.postgres.connecting import Connections, DatabaseAddress, connect, read_history
 from coterie.storage.postgres.lane_session import LanePlace, LaneSession
+from coterie.storage.postgres.reading import PostgresReader
 from coterie.storage.remote.chunk import Chunk
-from coterie.storage.remote.pretended import Fate, PretendedEngine, PretendedSession
+from coterie.storage.remote.pretended import Fate, PretendedEngine, PretendedReader, PretendedSession
+from coterie.storage.remote.reading import RemoteReader
 from coterie.storage.remote.session import Answer, Look, Session
 
 NOTHING = Look(None, None)
@@ -34,8 +36,22 @@ class LaneDatabase(Protocol):
         """Return the rows of a partition."""
         ...
 
-    def session(self, place: LanePlace, answered: Callable[[int, Answer], None]) -> Session:
+    @property
+    def history(self) -> str:
+        """The history that it is of."""
+        ...
+
+    def session(
+        self,
+        place: LanePlace,
+        answered: Callable[[int, Answer], None],
+        history: Callable[[], str] | None = None,
+    ) -> Session:
         """Return a session of a lane."""
+        ...
+
+    def reader(self) -> RemoteReader:
+        """Return the way beside the lanes."""
         ...
 
     async def end_connections(self) -> None:
@@ -62,8 +78,20 @@ class InMemory:
     async def rows(self, partition_id: int) -> list[Chunk]:
         return self.tables.rows(partition_id)
 
-    def session(self, place: LanePlace, answered: Callable[[int, Answer], None]) -> Session:
-        return PretendedSession(self.engine, place, answered)
+    @property
+    def history(self) -> str:
+        return self.engine.history
+
+    def session(
+        self,
+        place: LanePlace,
+        answered: Callable[[int, Answer], None],
+        history: Callable[[], str] | None = None,
+    ) -> Session:
+        return PretendedSession(self.engine, place, answered, history)
+
+    def reader(self) -> RemoteReader:
+        return PretendedReader(self.engine)
 
     async def end_connections(self) -> None:
         self.engine.go_away()
@@ -73,13 +101,16 @@ class InMemory:
 class InPostgres:
     """The real one."""
 
-    def __init__(self, address: DatabaseAddress, own: asyncpg.Connection) -> None:
-        self.address = address
+    def __init__(self, address: DatabaseAddress, own: asyncpg.Connection, history: str) -> None:
+        self.connections = Connections(address, asyncio.get_running_loop())
         self.own = own
+        self.history = history
+        self.readers: list[PostgresReader] = []
 
     @classmethod
     async def at(cls, address: DatabaseAddress) -> InPostgres:
-        return cls(address, await connect(address))
+        own = await connect(address)
+        return cls(address, own, await read_history(own))
 
     async def open_lanes(self, broker_id: int, broker_epoch: int) -> None:
         await self.own.execute("DELETE FROM coterie.lanes WHERE broker_id = $1", broker_id)
@@ -110,8 +141,24 @@ class InPostgres:
         )
         return Chunk(*first, heads, data, tuple(AbortedSpan(*span) for span in spans))
 
-    def session(self, place: LanePlace, answered: Callable[[int, Answer], None]) -> Session:
-        return LaneSession(self.address, place, answered)
+    def session(
+        self,
+        place: LanePlace,
+        answered: Callable[[int, Answer], None],
+        history: Callable[[], str] | None = None,
+    ) -> Session:
+        return LaneSession(self.connections, place, answered, history)
+
+    def reader(self) -> PostgresReader:
+        reader = PostgresReader(self.connections)
+        self.readers.append(reader)
+        return reader
+
+    def close(self) -> None:
+        """Give up all connections but those of lanes."""
+        self.own.terminate()
+        for reader in self.readers:
+            reader.close()
 
     async def end_connections(self) -> None:
         await self.own.execute(
@@ -123,9 +170,14 @@ class InPostgres:
 class Asking:
     """A lane's session, and whoever waits for its answers one after another."""
 
-    def __init__(self, database: LaneDatabase, place: LanePlace) -> None:
-        self.session = database.session(place, lambda life, answer: self.answers.put_nowait((life, answer)))
+    def __init__(
+        self, database: LaneDatabase, place: LanePlace, history: Callable[[], str] | None = None
+    ) -> None:
         self.answers: asyncio.Queue[tuple[int, Answer]] = asyncio.Queue()
+        self.session = database.session(place, self._answered, history)
+
+    def _answered(self, life: int, answer: Answer) -> None:
+        self.answers.put_nowait((life, answer))
 
     async def reopen(self, life: int, look: Look = NOTHING) -> Answer:
         self.session.abort()
@@ -148,3 +200,25 @@ def a_chunk(base: int, last: int | None = None, *, partition: int = 1, epoch: in
     """Return a row with bytes that say whose it is."""
     last = base if last is None else last
     return Chunk(partition, base, last, epoch, 1_700_000_000_000, last - base + 1, b"head" * 15, b"%d" % base)
+
+
+PLACE = LanePlace(broker_id=7, lane=1, broker_epoch=5)
+Scene: TypeAlias = Callable[[LaneDatabase, Asking], Awaitable[None]]
+Play: TypeAlias = Callable[[Scene], None]
+
+
+def play_over(address: DatabaseAddress | None) -> Play:
+    """Return a function that runs a scene over a database, the one in memory if None: a lane of broker 7,
+    whose row is in life 0 of epoch 5.
+    """
+
+    async def played(scene: Scene) -> None:
+        database: LaneDatabase = InMemory() if address is None else await InPostgres.at(address)
+        await database.open_lanes(PLACE.broker_id, PLACE.broker_epoch)
+        lane = Asking(database, PLACE)
+        await scene(database, lane)
+        lane.session.abort()
+        if isinstance(database, InPostgres):
+            database.close()
+
+    return lambda scene: asyncio.run(played(scene))

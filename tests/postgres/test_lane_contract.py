@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -11,32 +10,7 @@ from coterie.storage.log.aborted import AbortedSpan
 from coterie.storage.postgres.lane_session import LanePlace
 from coterie.storage.remote.session import Broken, Failed, Fenced, Inserted, Look, Reopened
 
-from .lane_places import NOTHING, Asking, InMemory, InPostgres, LaneDatabase, a_chunk
-
-PLACE = LanePlace(broker_id=7, lane=1, broker_epoch=5)
-Scene = Callable[[LaneDatabase, Asking], Awaitable[None]]
-Play = Callable[[Scene], None]
-
-
-@pytest.fixture(params=["memory", "postgres"])
-def play(request: pytest.FixtureRequest) -> Play:
-    """Runs a scene over each database: a lane of broker 7, whose row is in life 0 of epoch 5."""
-
-    address = None if request.param == "memory" else request.getfixturevalue("address")
-
-    def run(scene: Scene) -> None:
-        async def played() -> None:
-            database: LaneDatabase = InMemory() if address is None else await InPostgres.at(address)
-            await database.open_lanes(PLACE.broker_id, PLACE.broker_epoch)
-            lane = Asking(database, PLACE)
-            await scene(database, lane)
-            lane.session.abort()
-            if isinstance(database, InPostgres):
-                database.own.terminate()
-
-        asyncio.run(played())
-
-    return run
+from .lane_places import NOTHING, PLACE, Asking, LaneDatabase, Play, a_chunk
 
 
 def test_rows_are_there_as_they_were_sent(play: Play):
@@ -184,5 +158,17 @@ def test_nobody_is_called_back_from_within(play: Play):
         lane.session.append(1, [a_chunk(0)])
         assert lane.answers.empty()
         await lane.answer_in(1)
+
+    play(scene)
+
+
+def test_a_lane_begins_no_life_in_a_database_of_another_history(play: Play):
+    async def scene(database: LaneDatabase, _: Asking) -> None:
+        known = ["another"]
+        lane = Asking(database, PLACE, lambda: known[0])
+        assert isinstance(await lane.reopen(1), Broken)
+        known[0] = database.history
+        assert await lane.reopen(1) == Reopened(True, True)
+        lane.session.abort()
 
     play(scene)

@@ -14,4 +14,5 @@ member      that carried out: sessions with the engine, and what the broker is t
 applying    what is different from one image to the next
 pretended   the engine in memory, with faults that somebody chooses
 database    that, with the lanes and chunks of storage/remote in the same place
+postgres    an engine: PostgreSQL
 """

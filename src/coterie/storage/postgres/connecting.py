@@ -7,6 +7,8 @@ set, and no task that waits for a statement is cancelled before its connection i
 
 from __future__ import annotations
 
+import asyncio
+import socket
 import ssl
 from ipaddress import ip_address
 from typing import Any
@@ -20,9 +22,21 @@ from coterie.storage.remote.session import Broken, Failed
 PORT = 5432
 CONNECT_S = 3.0
 """So long one host is tried. A lane waits longer for its connection, so that the next one is tried, too."""
+SILENT_S = 9
+"""So long a server's machine may be silent that ought to say something, and then the connection is gone. A
+server that is slow is not silent: its machine says that it has what was sent.
+"""
 ENDS_CONNECTION = ("FATAL", "PANIC")
+OTHER_HISTORY = "the database is of another history: it has gone back to an older state"
 LOST = (OSError, EOFError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 """All that the driver raises for a connection or a statement; TimeoutError is an OSError."""
+# The timeline is that of what is being written: the control file's is an older one until the first checkpoint
+# after a promotion.
+HISTORY = """
+SELECT format('%s/%s/%s', (SELECT system_identifier FROM pg_control_system()),
+  left(pg_walfile_name(pg_current_wal_insert_lsn()), 8),
+  (SELECT oid FROM pg_database WHERE datname = current_database()))
+"""
 
 
 class DatabaseAddress:
@@ -55,6 +69,14 @@ class DatabaseAddress:
         return self._shown
 
 
+class Connections:
+    """Where connections come from: the database's address, and the loop that they live in."""
+
+    def __init__(self, address: DatabaseAddress, loop: asyncio.AbstractEventLoop) -> None:
+        self.address = address
+        self.loop = loop
+
+
 def _hosts_of(netloc: str) -> list[tuple[str | None, int]]:
     """Return (host, port) of each that a URL names; None stands for where libpq looks for a socket."""
     found: list[tuple[str | None, int]] = []
@@ -84,13 +106,38 @@ async def connect(address: DatabaseAddress, *, cached: int = 100) -> asyncpg.Con
     failure: BaseException | None = None
     for host, port in address.hosts:
         try:
-            return await asyncpg.connect(
+            connection = await asyncpg.connect(
                 **address.arguments, host=host, port=port, statement_cache_size=cached
             )
         except LOST as error:
             failure = error
+        else:
+            _notice_silence(connection)
+            return connection
     assert failure is not None
     raise failure
+
+
+def _notice_silence(connection: asyncpg.Connection) -> None:
+    """Have the system end a connection whose other side is gone without a word."""
+    peer = connection._transport.get_extra_info("socket")
+    if peer.family == socket.AF_UNIX:
+        return
+    peer.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (
+        ("TCP_KEEPIDLE", SILENT_S // 3),
+        ("TCP_KEEPINTVL", SILENT_S // 3),
+        ("TCP_KEEPCNT", 2),
+        ("TCP_USER_TIMEOUT", SILENT_S * 1_000),
+    ):
+        if hasattr(socket, name):  # not everywhere
+            peer.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+async def read_history(connection: asyncpg.Connection) -> str:
+    """Return the history of the database: another one once a server goes on that was behind, or a backup."""
+    history: str = await connection.fetchval(HISTORY)
+    return history
 
 
 def failure_of(error: BaseException) -> Failed | Broken:

@@ -13,7 +13,14 @@ from typing import NamedTuple
 
 import asyncpg
 
-from coterie.storage.postgres.connecting import LOST, DatabaseAddress, connect, failure_of
+from coterie.storage.postgres.connecting import (
+    LOST,
+    OTHER_HISTORY,
+    Connections,
+    connect,
+    failure_of,
+    read_history,
+)
 from coterie.storage.remote.chunk import Chunk
 from coterie.storage.remote.session import Answer, Broken, Failed, Fenced, Inserted, Look, Reopened
 
@@ -62,14 +69,22 @@ class LanePlace(NamedTuple):
 class LaneSession:
     """The Session of one lane. Its answers go to `answered`, with the life that they were asked in.
 
-    It is used within a running loop of asyncio. Whoever uses it waits no longer than it wants to: then it
-    aborts, and hears nothing more of that connection.
+    Whoever uses it waits no longer than it wants to: then it aborts, and hears nothing more of that
+    connection.
     """
 
     def __init__(
-        self, address: DatabaseAddress, place: LanePlace, answered: Callable[[int, Answer], None]
+        self,
+        connections: Connections,
+        place: LanePlace,
+        answered: Callable[[int, Answer], None],
+        history: Callable[[], str] | None = None,
     ) -> None:
-        self._address = address
+        """With `history`, which returns the one that the broker goes by, it begins no life in a database of
+        another.
+        """
+        self._connections = connections
+        self._history = history
         self._place = place
         self._answered = answered
         self._opening: asyncio.Task[None] | None = None
@@ -93,7 +108,7 @@ class LaneSession:
             opening.cancel()  # no statement of ours is under way
 
     def _start(self, doing: Coroutine[None, None, None]) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(doing)
+        task = self._connections.loop.create_task(doing)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
@@ -106,13 +121,13 @@ class LaneSession:
     async def _open(self, life: int, look: Look) -> None:
         answer: Answer
         try:
-            opened = await connect(self._address, cached=0)
+            opened = await connect(self._connections.address, cached=0)
         except LOST as error:
             answer = failure_of(error)
         else:
             connection = self._connection = _LaneConnection(opened, self._place)
             opened.add_termination_listener(lambda _: self._terminated(connection, life))
-            answer = await connection.begin_life(life, look)
+            answer = await connection.begin_life(life, look, self._history)
             if connection is not self._connection:
                 return
         self._opening = None
@@ -143,9 +158,9 @@ class _LaneConnection:
         if message.sqlstate == WARNING:
             self._warnings.append(Failed(WARNING, str(message)))
 
-    async def begin_life(self, life: int, look: Look) -> Answer:
+    async def begin_life(self, life: int, look: Look, history: Callable[[], str] | None) -> Answer:
         """Have the lane's row be in this life, and look for the rows."""
-        return await self._answer_of(partial(self._begin_life, life, look))
+        return await self._answer_of(partial(self._begin_life, life, look, history))
 
     async def append(self, life: int, chunks: Sequence[Chunk]) -> Answer:
         """Insert rows, in one statement."""
@@ -162,8 +177,10 @@ class _LaneConnection:
         self.busy = False
         return self._warnings[0] if self._warnings and not isinstance(answer, Broken) else answer
 
-    async def _begin_life(self, life: int, look: Look) -> Answer:
+    async def _begin_life(self, life: int, look: Look, history: Callable[[], str] | None) -> Answer:
         connection = self._connection
+        if history is not None and await read_history(connection) != history():
+            return Broken(OTHER_HISTORY)
         if await connection.fetchval(BEGIN_LIFE, *self._place, life) is None:
             return Fenced()
         in_doubt, acknowledged = look

@@ -15,7 +15,7 @@ CREATE TABLE brokers (
   broker_epoch bigint NOT NULL,
   incarnation uuid NOT NULL,
   state text NOT NULL CHECK (state IN ('live', 'leaving', 'fenced')),
-  listeners jsonb NOT NULL,
+  listeners json NOT NULL,
   rack text,
   level int NOT NULL,
   software text NOT NULL,
@@ -36,7 +36,7 @@ CREATE TABLE topics (
   topic_id uuid PRIMARY KEY,
   name text NOT NULL,
   partitions int NOT NULL,
-  configs jsonb NOT NULL,
+  configs json NOT NULL,                      -- kept as it was written, also what is no text of PostgreSQL's
   created_ms bigint NOT NULL,
   deleted bool NOT NULL DEFAULT false,
   version bigint NOT NULL
@@ -61,7 +61,7 @@ CREATE INDEX partition_versions ON partitions (version);
 CREATE TABLE settings (
   scope text,
   name text,
-  value text,                                 -- null: the setting is gone
+  value json,                                 -- a string; null: the setting is gone
   version bigint NOT NULL,
   PRIMARY KEY (scope, name)
 );

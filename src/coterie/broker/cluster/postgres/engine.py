@@ -1,0 +1,196 @@
+"""The engine of the metadata on PostgreSQL, as one broker reaches it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from coterie.broker.cluster.changes import Change, Changed, NotChanged
+from coterie.broker.cluster.engine import MetadataSession
+from coterie.broker.cluster.image import Delta, DoesNotFollow, Image
+from coterie.broker.cluster.postgres.rows import read_rows
+from coterie.broker.cluster.postgres.writing import CHANNEL, write
+from coterie.broker.cluster.statements import (
+    Answer,
+    BrokerHeartbeat,
+    Counted,
+    HeartbeatAnswer,
+    ProducerIds,
+    ReadDelta,
+    ReserveProducerIds,
+    Statement,
+)
+from coterie.storage.postgres.connecting import Connections, read_history
+from coterie.storage.postgres.serial import Connection, SerialConnection
+
+PRESENCE = 7
+"""The first number of the advisory lock that a broker's membership holds; the second is its id."""
+PRODUCER_ID_BLOCK = 1_000
+LOCK_TIMEOUT_MS = 2_000
+"""So long a change waits for the changes of others, and for the appends that it has to wait for."""
+BE_PRESENT = "SELECT pg_try_advisory_lock($1, $2)"
+HEARTBEAT = """
+WITH me AS (
+  UPDATE coterie.brokers SET beats = beats + 1, seen = $3
+  WHERE broker_id = $1 AND broker_epoch = $2 AND state <> 'fenced' RETURNING broker_id, beats, seen)
+SELECT cluster.version, EXISTS (SELECT FROM me), broker.broker_id, broker.broker_epoch,
+  coalesce(me.beats, broker.beats), broker.broker_id IN (
+    SELECT objid::bigint FROM pg_locks
+    WHERE locktype = 'advisory' AND classid = $4 AND objsubid = 2 AND granted
+      AND database = (SELECT oid FROM pg_database WHERE datname = current_database())),
+  coalesce(me.seen, broker.seen)
+FROM coterie.cluster
+LEFT JOIN coterie.brokers AS broker ON broker.state <> 'fenced'
+LEFT JOIN me USING (broker_id)
+ORDER BY broker.broker_id
+"""
+VERSION = "SELECT version, level FROM coterie.cluster"
+LOCK_VERSION = "SELECT version, level, next_partition_id FROM coterie.cluster FOR UPDATE"
+RESERVE = (
+    "UPDATE coterie.cluster SET next_producer_id = next_producer_id + $1 RETURNING next_producer_id - $1"
+)
+
+
+class PostgresEngine:
+    """A `MetadataEngine`. A broker that registers has so many lanes."""
+
+    def __init__(self, connections: Connections, broker_id: int, *, lanes: int) -> None:
+        self.broker_id = broker_id
+        self.lanes = lanes
+        self._connections = connections
+        self._known = ("", Image())
+
+    def connect(
+        self,
+        *,
+        opened: Callable[[MetadataSession, str], None],
+        ended: Callable[[], None],
+        notified: Callable[[int], None] | None = None,
+    ) -> None:
+        session = PostgresSession(self, SerialConnection(self._connections))
+        session.open(opened, ended, notified)
+
+    def image(self, history: str) -> Image:
+        """Return an image that changes of this history may begin with."""
+        known, image = self._known
+        return image if known == history else Image()
+
+    def note_image(self, history: str, image: Image) -> None:
+        """Have later changes begin with an image: it is as the database has it."""
+        self._known = (history, image)
+
+
+class PostgresSession:
+    """One connection. Statements are done one after another; a change is one transaction."""
+
+    def __init__(self, engine: PostgresEngine, connection: SerialConnection) -> None:
+        self._engine = engine
+        self._connection = connection
+        self._history = ""
+        self._is_membership = self._is_present = False
+
+    def open(
+        self,
+        opened: Callable[[MetadataSession, str], None],
+        ended: Callable[[], None],
+        notified: Callable[[int], None] | None,
+    ) -> None:
+        """Connect; `connect` of the engine says the rest."""
+
+        def begun(history: str) -> None:
+            self._history = history
+            opened(self, history)
+
+        self._is_membership = notified is not None
+        self._connection.open(partial(self._begin, notified), begun, ended)
+
+    async def _begin(self, notified: Callable[[int], None] | None, connection: Connection) -> str:
+        if notified is not None:
+            await connection.add_listener(CHANNEL, lambda *heard: notified(int(heard[-1])))
+            await self._be_present(connection)
+        return await read_history(connection)
+
+    async def _be_present(self, connection: Connection) -> None:
+        """Hold the lock that shows the broker; an earlier session, not noticed to be dead yet, may still."""
+        self._is_present = await connection.fetchval(BE_PRESENT, PRESENCE, self._engine.broker_id)
+
+    def send(self, statement: Statement, answered: Callable[[Answer | None], None]) -> None:
+        self._connection.run(partial(self._execute, statement), answered)
+
+    def close(self) -> None:
+        self._connection.close()
+
+    # -- statements
+
+    async def _execute(self, statement: Statement, connection: Connection) -> Answer:
+        match statement:
+            case BrokerHeartbeat():
+                return await self._heartbeat(connection, statement)
+            case ReadDelta(above):
+                async with connection.transaction(isolation="repeatable_read", readonly=True):
+                    return await self._read(connection, above)
+            case ReserveProducerIds():
+                first = await connection.fetchval(RESERVE, PRODUCER_ID_BLOCK)
+                return ProducerIds(first, PRODUCER_ID_BLOCK)
+            case _:
+                return await self._change(connection, statement)
+
+    async def _heartbeat(self, connection: Connection, heartbeat: BrokerHeartbeat) -> HeartbeatAnswer:
+        if self._is_membership and not self._is_present:
+            await self._be_present(connection)
+        rows = await connection.fetch(HEARTBEAT, *heartbeat, PRESENCE)
+        version, counted, *_ = rows[0]
+        shown = [Counted(*row[2:]) for row in rows if row[2] is not None]
+        return HeartbeatAnswer(counted, version, tuple(shown))
+
+    async def _read(self, connection: Connection, above: int) -> Delta:
+        version, level = await connection.fetchrow(VERSION)
+        if version <= above:
+            return Delta(above=above, version=version, level=level)
+        return await read_rows(connection, above, version=version, level=level)
+
+    async def _change(self, connection: Connection, change: Change) -> Changed | NotChanged:
+        """Make a change. What the image lacks is read before others have to wait for the lock."""
+        image = await self._read_on(connection, self._engine.image(self._history))
+        try:
+            async with connection.transaction():
+                image, delta = await self._make(connection, change, image)
+        except _Refused as refused:
+            return refused.answer
+        self._engine.note_image(self._history, image.after(delta))
+        return Changed(delta.version)
+
+    async def _make(self, connection: Connection, change: Change, image: Image) -> tuple[Image, Delta]:
+        """Write a change in a transaction, and return the image before it and its rows. Raises `_Refused`."""
+        await connection.execute(f"SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}")
+        version, level, new_partition_id = await connection.fetchrow(LOCK_VERSION)
+        if version != image.version:
+            rest = await read_rows(connection, image.version, version=version, level=level)
+            image = image.after(rest)
+        self._engine.note_image(self._history, image)
+        delta = change.rows(image, new_partition_id)
+        if isinstance(delta, NotChanged):
+            raise _Refused(delta)
+        refused = await write(connection, change, delta, lanes=self._engine.lanes)
+        if refused is not None:
+            raise _Refused(refused)
+        return image, delta
+
+    async def _read_on(self, connection: Connection, image: Image) -> Image:
+        """Return the image at the version that is seen now."""
+        version, _ = await connection.fetchrow(VERSION)
+        if version == image.version:
+            return image
+        async with connection.transaction(isolation="repeatable_read", readonly=True):
+            try:
+                return image.after(await self._read(connection, image.version))
+            except DoesNotFollow:
+                return Image().after(await self._read(connection, 0))
+
+
+class _Refused(Exception):
+    """A change is not made, and what was written of it is rolled back."""
+
+    def __init__(self, answer: NotChanged) -> None:
+        super().__init__(answer)
+        self.answer = answer

@@ -1,0 +1,120 @@
+"""A connection on which jobs are done one after another, each answered by a callback: for all but lanes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeAlias, TypeVar
+
+import asyncpg
+
+from coterie.storage.postgres.connecting import LOST, Connections, connect, failure_of
+from coterie.storage.remote.session import Broken, Failed
+
+T = TypeVar("T")
+Connection: TypeAlias = asyncpg.Connection
+"""The driver's."""
+Job: TypeAlias = Callable[[Connection], Awaitable[T]]
+"""Does its statements on a connection, in transactions that end with it."""
+WARNING = "01000"
+
+
+class SerialConnection:
+    """One connection, from `open` until it ends by itself or by `close`. It is not opened again."""
+
+    def __init__(self, connections: Connections) -> None:
+        self._address = connections.address
+        self._loop = connections.loop
+        self._connection: Connection | None = None
+        self._ended: Callable[[], None] = lambda: None
+        self._over = False
+        self._task: asyncio.Task[None] | None = None
+        self._jobs: deque[tuple[Job[Any], Callable[[Any], None]]] = deque()
+        self._warned = False
+
+    def open(self, begin: Job[T], opened: Callable[[T], None], ended: Callable[[], None]) -> None:
+        """Connect, do the first job, and have `opened` called with its result.
+
+        `ended` is called, once, if that fails, and when the connection ends by itself. Nothing is called from
+        within.
+        """
+        self._ended = ended
+        self._start(self._open(begin, opened))
+
+    def run(self, job: Job[T], done: Callable[[T | None], None]) -> None:
+        """Have a job done behind those before it, and `done` called with its result; never from within.
+
+        It is None if the job has failed, or its connection: whether its last transaction was made is not
+        known, and it may be made later.
+        """
+        if self._over:
+            self._loop.call_soon(done, None)
+            return
+        self._jobs.append((job, done))
+        if self._task is None and self._connection is not None:
+            self._next()
+
+    def close(self) -> None:
+        """Give the connection up, without waiting for what is under way; `ended` is not called."""
+        self._ended = lambda: None
+        if self._connection is None and self._task is not None:
+            self._task.cancel()  # it connects: no statement is under way
+        self._end()
+
+    def _start(self, doing: Coroutine[Any, Any, None]) -> None:
+        self._task = self._loop.create_task(doing)
+
+    def _next(self) -> None:
+        if self._jobs and not self._over:
+            self._start(self._do(*self._jobs.popleft()))
+
+    async def _open(self, begin: Job[T], opened: Callable[[T], None]) -> None:
+        try:
+            connection = await connect(self._address)
+        except LOST:
+            self._end()
+            return
+        self._connection = connection
+        connection.add_log_listener(self._take_warning)
+        connection.add_termination_listener(lambda _: self._end())
+        try:
+            begun = await begin(connection)
+        except LOST:
+            self._end()
+            return
+        self._task = None
+        if not self._over:
+            opened(begun)
+            self._next()
+
+    async def _do(self, job: Job[T], done: Callable[[T | None], None]) -> None:
+        assert self._connection is not None
+        self._warned = False
+        result: T | None = None
+        failure: Failed | Broken | None = None
+        try:
+            result = await job(self._connection)
+        except LOST as error:
+            failure = failure_of(error)
+        self._task = None
+        if isinstance(failure, Broken):
+            self._end()
+        done(None if self._warned else result)
+        if self._task is None:
+            self._next()
+
+    def _take_warning(self, _: object, message: asyncpg.PostgresLogMessage) -> None:
+        """Note that a wait for the synchronous replica was cancelled: what was committed may be lost."""
+        self._warned |= message.sqlstate == WARNING
+
+    def _end(self) -> None:
+        if self._over:
+            return
+        self._over = True
+        if self._connection is not None:
+            self._connection.terminate()
+        jobs, self._jobs = self._jobs, deque()
+        for _, done in jobs:
+            self._loop.call_soon(done, None)
+        self._loop.call_soon(self._ended)

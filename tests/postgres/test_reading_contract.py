@@ -1,0 +1,117 @@
+"""How logs are opened, asked of the database in memory and of PostgreSQL alike."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from coterie.storage.remote.reading import LogWanted, RemoteReader, StoredLog
+from coterie.storage.remote.session import Broken
+
+from .lane_places import ANSWERED_WITHIN_S, Asking, LaneDatabase, Play, a_chunk
+
+
+async def read(
+    database: LaneDatabase, *wanted: tuple[int, int], reader: RemoteReader | None = None, history: str = ""
+) -> dict[int, StoredLog] | Broken:
+    """Return the logs by partition id."""
+    reader = reader or database.reader()
+    answered: asyncio.Future[list[StoredLog] | Broken] = asyncio.get_running_loop().create_future()
+    asked = [LogWanted(*one) for one in wanted]
+    reader.read_logs(asked, answered.set_result, history=history or database.history)  # type: ignore[arg-type]
+    assert not answered.done()
+    async with asyncio.timeout(ANSWERED_WITHIN_S):
+        logs = await answered
+    return logs if isinstance(logs, Broken) else {log.partition_id: log for log in logs}
+
+
+async def one_of(database: LaneDatabase, partition: int, epoch: int) -> StoredLog:
+    """Return one log."""
+    logs = await read(database, (partition, epoch))
+    assert not isinstance(logs, Broken)
+    return logs[partition]
+
+
+async def save(database: LaneDatabase, starts: Mapping[int, int], *, history: str = "") -> Broken | None:
+    """Write down where logs start."""
+    answered: asyncio.Future[Broken | None] = asyncio.get_running_loop().create_future()
+    database.reader().save_starts(starts, answered.set_result, history=history or database.history)
+    async with asyncio.timeout(ANSWERED_WITHIN_S):
+        return await answered
+
+
+def test_an_epoch_begins_where_each_log_ends_and_all_of_it_is_read(play: Play):
+    async def scene(database: LaneDatabase, lane: Asking) -> None:
+        rows = [a_chunk(0, 2), a_chunk(3, 9), a_chunk(0, partition=2)]
+        await lane.reopen(1)
+        await lane.append(1, *rows)
+        logs = await read(database, (2, 4), (1, 5), (3, 6))
+        assert logs == {
+            1: StoredLog(1, 0, 10, [(5, 10)], rows[:2]),
+            2: StoredLog(2, 0, 1, [(4, 1)], rows[2:]),
+            3: StoredLog(3, 0, 0, [(6, 0)], []),
+        }
+
+    play(scene)
+
+
+def test_an_epoch_that_has_begun_stays_where_it_has_and_none_begins_behind_a_later_one(play: Play):
+    async def scene(database: LaneDatabase, lane: Asking) -> None:
+        await read(database, (1, 4))
+        await lane.reopen(1)
+        await lane.append(1, a_chunk(0, 2))
+        again = await one_of(database, 1, 4)
+        assert (again.end_offset, again.epochs) == (3, [(4, 0)])
+        assert sorted((await one_of(database, 1, 6)).epochs) == [(4, 0), (6, 3)]
+        late = await one_of(database, 1, 5)
+        assert (sorted(late.epochs), late.newest_epoch) == ([(4, 0), (6, 3)], 6)
+
+    play(scene)
+
+
+def test_a_start_moves_up_and_never_back_and_the_row_that_holds_it_is_read(play: Play):
+    async def scene(database: LaneDatabase, lane: Asking) -> None:
+        rows = [a_chunk(0, 1), a_chunk(2, 3), a_chunk(4, 5)]
+        await lane.reopen(1)
+        await lane.append(1, *rows)
+        assert await save(database, {1: 3, 2: 7}) is None
+        assert await save(database, {1: 1}) is None
+        log = await one_of(database, 1, 1)
+        assert (log.start_offset, log.chunks) == (3, rows[1:])
+        assert (await one_of(database, 2, 1)).start_offset == 7
+
+    play(scene)
+
+
+def test_a_database_of_another_history_is_not_asked(play: Play):
+    async def scene(database: LaneDatabase, lane: Asking) -> None:
+        reader = database.reader()
+        assert isinstance(await read(database, (1, 4), reader=reader, history="another"), Broken)
+        assert isinstance(await save(database, {1: 3}, history="another"), Broken)
+        assert await read(database, (1, 3), reader=reader) == {1: StoredLog(1, 0, 0, [(3, 0)], [])}
+
+    play(scene)
+
+
+def test_any_number_of_questions_are_under_way_and_each_is_answered(play: Play):
+    async def scene(database: LaneDatabase, lane: Asking) -> None:
+        reader = database.reader()
+        asked = [read(database, (number, 4), reader=reader) for number in range(9)]
+        answers = await asyncio.gather(*asked)
+        assert [[*one] for one in answers if not isinstance(one, Broken)] == [[number] for number in range(9)]
+
+    play(scene)
+
+
+def test_a_reader_goes_on_after_its_connection_has_ended(play: Play):
+    async def scene(database: LaneDatabase, lane: Asking) -> None:
+        reader = database.reader()
+        await read(database, (1, 4), reader=reader)
+        await database.end_connections()
+        logs = await read(database, (1, 5), reader=reader)
+        if isinstance(logs, Broken):  # it was sent before the end was noticed
+            logs = await read(database, (1, 5), reader=reader)
+        assert not isinstance(logs, Broken)
+        assert logs[1].newest_epoch == 5
+
+    play(scene)
