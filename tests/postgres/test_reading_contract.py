@@ -22,7 +22,10 @@ async def read(
     assert not answered.done()
     async with asyncio.timeout(ANSWERED_WITHIN_S):
         logs = await answered
-    return logs if isinstance(logs, Broken) else {log.partition_id: log for log in logs}
+    if isinstance(logs, Broken):
+        return logs
+    assert [log.partition_id for log in logs] == [partition for partition, _ in wanted]
+    return {log.partition_id: log for log in logs}
 
 
 async def one_of(database: LaneDatabase, partition: int, epoch: int) -> StoredLog:

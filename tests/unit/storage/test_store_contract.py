@@ -4,7 +4,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from store_rig import (
+
+from coterie.base.codes import Code
+from coterie.storage.log.contract import Appended, AppendRefused, OffsetAt, OffsetOutOfRange
+from coterie.wire.records.batches import check_crc, read_header, scan
+from unit.storage.store_rig import (
     NOW,
     Rig,
     a_batch,
@@ -15,10 +19,6 @@ from store_rig import (
     offsets,
     records_in,
 )
-
-from coterie.base.codes import Code
-from coterie.storage.log.contract import Appended, AppendRefused, OffsetAt, OffsetOutOfRange
-from coterie.wire.records.batches import check_crc, read_header, scan
 
 DAY = 86_400_000
 

@@ -139,6 +139,26 @@ class LaneSession:
             self._answered(life, Broken("the connection is gone"))
 
 
+class LaneSessions:
+    """Makes the sessions of one broker's lanes: a `NewSession`."""
+
+    def __init__(self, connections: Connections, broker_id: int) -> None:
+        self._connections = connections
+        self._broker_id = broker_id
+
+    def __call__(
+        self,
+        lane: int,
+        broker_epoch: int,
+        *,
+        history: Callable[[], str],
+        answered: Callable[[int, Answer], None],
+    ) -> LaneSession:
+        return LaneSession(
+            self._connections, LanePlace(self._broker_id, lane, broker_epoch), answered, history
+        )
+
+
 class _LaneConnection:
     """A connection, and what is prepared on it."""
 

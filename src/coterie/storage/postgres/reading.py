@@ -111,15 +111,18 @@ class PostgresReader:
 
 
 async def _read_logs(wanted: Sequence[LogWanted], connection: Connection) -> list[StoredLog]:
+    """Return the logs in the order of those that are wanted."""
     ids = [one.partition_id for one in wanted]
-    logs = await connection.fetch(BEGIN_EPOCHS, ids, [one.leader_epoch for one in wanted])
+    ends = await connection.fetch(BEGIN_EPOCHS, ids, [one.leader_epoch for one in wanted])
     epochs = await connection.fetch(EPOCHS, ids)
     epochs_of = {one: [(row[1], row[2]) for row in rows] for one, rows in groupby(epochs, PARTITION)}
-    chunks = await connection.fetch(CHUNKS, ids, [log[1] for log in logs])
+    chunks = await connection.fetch(CHUNKS, [row[0] for row in ends], [row[1] for row in ends])
     chunks_of = {one: [*_chunks(rows)] for one, rows in groupby(chunks, PARTITION)}
-    return [
-        StoredLog(one, start, end, epochs_of.get(one, []), chunks_of.get(one, [])) for one, start, end in logs
-    ]
+    logs = {
+        one: StoredLog(one, start, end, epochs_of.get(one, []), chunks_of.get(one, []))
+        for one, start, end in ends
+    }
+    return [logs[one] for one in ids]
 
 
 def _chunks(rows: Iterator[Sequence[object]]) -> Iterator[Chunk]:
