@@ -28,6 +28,7 @@ COMMANDS = (
     "produce",
     "serve",
     "simulate",
+    "store",
     "topics",
     "transactions",
 )

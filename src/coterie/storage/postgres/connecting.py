@@ -54,6 +54,8 @@ class DatabaseAddress:
             raise CoterieError(f"a store's address begins with postgresql://, and this is {parts.scheme}://")
         if not parts.path.strip("/"):
             raise CoterieError("a store's address names the database: postgresql://USER@HOST/DATABASE")
+        self.url = url
+        """It may have a password in it."""
         self.hosts = _hosts_of(parts.netloc)
         self.arguments: dict[str, Any] = {"dsn": url, "timeout": CONNECT_S, "command_timeout": None}
         query = parse_qs(parts.query)

@@ -23,6 +23,10 @@ NUMBERED = re.compile(r"(\d{4})\.sql")
 LOCK = (7, -1)
 """The advisory lock of whoever migrates; a broker's presence is (7, its id)."""
 LOCK_TIMEOUT_MS = 2_000
+RIGHTS = {BROKER: "SELECT, INSERT, UPDATE, DELETE", READER: "SELECT"}
+MAY_MAKE_ROLES = "SELECT rolsuper OR rolcreaterole FROM pg_roles WHERE rolname = current_user"
+IS_MEMBER = "SELECT pg_has_role($1, 'MEMBER')"
+NEW_CLUSTER = "INSERT INTO cluster (cluster_id, schema) VALUES ($1, 0)"
 
 
 class Migration(NamedTuple):
@@ -116,13 +120,9 @@ async def _migrate(connection: asyncpg.Connection, *, only_if_empty: bool) -> Mi
 
 async def _make_roles(connection: asyncpg.Connection) -> tuple[str, ...]:
     """Make the roles that are missing, if that is allowed; return those that are missing still."""
-    roles = (OWNER, BROKER, READER)
     there = {row[0] for row in await connection.fetch("SELECT rolname FROM pg_roles")}
-    missing = tuple(role for role in roles if role not in there)
-    may = await connection.fetchval(
-        "SELECT rolsuper OR rolcreaterole FROM pg_roles WHERE rolname = current_user"
-    )
-    if not may:
+    missing = tuple(role for role in (OWNER, BROKER, READER) if role not in there)
+    if not await connection.fetchval(MAY_MAKE_ROLES):
         return missing
     for role in missing:
         await connection.execute(f"CREATE ROLE {role} NOLOGIN")
@@ -131,22 +131,20 @@ async def _make_roles(connection: asyncpg.Connection) -> tuple[str, ...]:
 
 
 async def _carry_out(connection: asyncpg.Connection, migration: Migration, missing: tuple[str, ...]) -> None:
-    """Run one migration, as the owner of the tables where there is one, and give the roles their rights."""
+    """Run one migration, as the owner of the tables where that can be, and give the others their rights."""
+    owned = OWNER not in missing and await connection.fetchval(IS_MEMBER, OWNER)
     async with connection.transaction():
         if migration.schema == 1:
-            owner = "CURRENT_USER" if OWNER in missing else OWNER
+            owner = OWNER if owned else "CURRENT_USER"
             await connection.execute(f"CREATE SCHEMA coterie AUTHORIZATION {owner}")
-        if OWNER not in missing:
+        if owned:
             await connection.execute(f"SET LOCAL ROLE {OWNER}")
         await connection.execute("SET LOCAL search_path = coterie")
         await connection.execute(migration.text)
         if migration.schema == 1:
-            await connection.execute(
-                "INSERT INTO cluster (cluster_id, schema) VALUES ($1, 1)", uuid_text(uuid4())
-            )
-        else:
-            await connection.execute("UPDATE cluster SET schema = $1", migration.schema)
-        for role, rights in ((BROKER, "SELECT, INSERT, UPDATE, DELETE"), (READER, "SELECT")):
+            await connection.execute(NEW_CLUSTER, uuid_text(uuid4()))
+        await connection.execute("UPDATE cluster SET schema = $1", migration.schema)
+        for role, rights in RIGHTS.items():
             if role not in missing:
                 await connection.execute(f"GRANT USAGE ON SCHEMA coterie TO {role}")
                 await connection.execute(f"GRANT {rights} ON ALL TABLES IN SCHEMA coterie TO {role}")

@@ -1,0 +1,136 @@
+"""The tables: made once, by whoever may, changed by numbered migrations; and `coterie store`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+from bench.postgres import Server
+from click.testing import CliRunner
+
+from coterie.base.errors import CoterieError
+from coterie.cli import cli
+from coterie.storage.postgres.connecting import DatabaseAddress, connect
+from coterie.storage.postgres.facts import read_facts
+from coterie.storage.postgres.schema import (
+    BROKER,
+    OWNER,
+    READER,
+    Migrated,
+    StoreCluster,
+    insist_on_schema,
+    migrate,
+    migrations,
+    read_cluster,
+)
+
+NEWEST = migrations()[-1].schema
+
+
+@pytest.fixture
+def empty(server: Server) -> DatabaseAddress:
+    """Where a database without tables is."""
+    return DatabaseAddress(server.url(server.new_database()))
+
+
+def test_migrations_are_numbered_without_a_gap():
+    assert [one.schema for one in migrations()] == [*range(1, NEWEST + 1)]
+
+
+def test_tables_are_made_once(empty: DatabaseAddress):
+    made = asyncio.run(migrate(empty))
+    again = asyncio.run(migrate(empty))
+
+    assert (made.before, made.after, made.missing_roles) == (0, NEWEST, ())
+    assert again == made._replace(before=NEWEST)
+    assert len(made.cluster_id) == 22
+
+
+def test_of_two_first_starts_at_once_one_makes_the_tables(empty: DatabaseAddress):
+    async def both() -> list[Migrated]:
+        return await asyncio.gather(migrate(empty, only_if_empty=True), migrate(empty, only_if_empty=True))
+
+    one, other = asyncio.run(both())
+
+    assert one.cluster_id == other.cluster_id
+    assert sorted((one.before, other.before)) == [0, NEWEST]
+
+
+def test_a_start_leaves_tables_of_an_earlier_schema_as_they_are(server: Server, empty: DatabaseAddress):
+    asyncio.run(migrate(empty))
+    database = empty.url.rpartition("/")[2].partition("?")[0]
+    server.sql(database, f"UPDATE coterie.cluster SET schema = {NEWEST - 1}")
+
+    assert asyncio.run(migrate(empty, only_if_empty=True)).after == NEWEST - 1
+    with pytest.raises(
+        CoterieError, match=f"tables of schema {NEWEST - 1}, and this software needs {NEWEST}"
+    ):
+        insist_on_schema(asyncio.run(read_facts(empty)).cluster, empty)
+
+
+def test_a_database_without_tables_is_refused_with_what_to_run(empty: DatabaseAddress):
+    async def cluster() -> StoreCluster | None:
+        connection = await connect(empty)
+        found = await read_cluster(connection)
+        connection.terminate()
+        return found
+
+    with pytest.raises(CoterieError, match="coterie store migrate makes them"):
+        insist_on_schema(asyncio.run(cluster()), empty)
+
+
+def test_tables_of_a_later_schema_will_do(address: DatabaseAddress):
+    cluster = StoreCluster("id", 0, NEWEST + 1)
+
+    assert insist_on_schema(cluster, address) is cluster
+
+
+def test_the_roles_may_what_they_are_for(server: Server, database: str):
+    rights = ("SELECT", "INSERT", "UPDATE", "DELETE", "TRUNCATE")
+    asked = [
+        f"has_table_privilege('{role}', c.oid, '{right}')" for role in (BROKER, READER) for right in rights
+    ]
+    rows = server.sql(
+        database,
+        f"SELECT rolname, {', '.join(asked)} FROM pg_class c JOIN pg_roles r ON r.oid = relowner"
+        " WHERE relnamespace = 'coterie'::regnamespace AND relkind = 'r'",
+    ).splitlines()
+
+    assert len(rows) >= 10
+    assert {*rows} == {"|".join((OWNER, *"tttt", "f", "t", *"ffff"))}
+
+
+def test_a_user_who_may_make_no_roles_owns_the_tables(server: Server, with_tables: str):
+    server.sql("postgres", "CREATE ROLE plain LOGIN")
+    database = server.new_database()
+    server.sql("postgres", f"GRANT CREATE ON DATABASE {database} TO plain")
+    try:
+        done = asyncio.run(migrate(DatabaseAddress(server.url(database, user="plain"))))
+    finally:
+        server.sql(database, "DROP OWNED BY plain")
+        server.sql("postgres", "DROP ROLE plain")
+
+    assert (done.before, done.after, done.missing_roles) == (0, NEWEST, ())  # others have made the roles
+
+
+def test_a_database_that_is_not_there_is_said_with_its_address(server: Server):
+    away = DatabaseAddress(server.url("nowhere").replace("postgres@", "postgres:secret@"))
+
+    with pytest.raises(CoterieError, match="does not exist") as refused:
+        asyncio.run(migrate(away))
+    assert "secret" not in str(refused.value)
+
+
+def test_the_command_makes_tables_and_says_what_the_server_promises(empty: DatabaseAddress):
+    def run(*words: str) -> str:
+        result = CliRunner().invoke(cli, ["store", *words], env={"COTERIE_STORE": empty.url})
+        assert not result.exception, result.output
+        return result.output
+
+    assert run("describe").startswith("no tables of a cluster: coterie store migrate makes them\nPostgreSQL ")
+    assert f"the tables are made, of schema {NEWEST}\n" in run("migrate", empty.url)
+    assert f"the tables are of schema {NEWEST} already\n" in run("migrate")
+    facts = json.loads(run("describe", "--output", "json"))
+    assert facts["cluster"]["schema"] == NEWEST
+    assert facts["durability"].startswith("none: fsync is off")
