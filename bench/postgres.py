@@ -38,6 +38,9 @@ SETTINGS = {
     "max_connections": "100",
     "autovacuum": "off",
     "log_min_messages": "warning",
+    # Nobody is there to wait for; a connection that asks for it (synchronous_commit=on) waits for ever.
+    "synchronous_standby_names": "nobody",
+    "synchronous_commit": "local",
 }
 
 

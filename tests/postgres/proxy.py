@@ -1,0 +1,104 @@
+"""A wire that cuts connections, swallows answers, and delivers requests when whoever sent them is gone."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from enum import Enum, auto
+
+GONE = (OSError, asyncio.IncompleteReadError)
+BYTES_AT_ONCE = 1 << 20
+LISTENS_ON_S = 0.5
+
+
+class Trouble(Enum):
+    """What happens to the next request of a connection."""
+
+    LATE = auto()
+    """Its client is cut off at once, and the server gets it later."""
+    DEAF = auto()
+    """The server gets it, and its client is cut off before the answer."""
+
+
+class Link:
+    """One client's connection."""
+
+    def __init__(
+        self, client: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+        server: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+    ) -> None:  # fmt: skip
+        self._client_in, self._client_out = client
+        self._server_in, self._server_out = server
+        self.trouble: Trouble | None = None
+        self.late_s = 0.0
+
+    async def run(self) -> None:
+        """Carry bytes until either side has gone."""
+        answers = asyncio.ensure_future(self._carry_answers())
+        with suppress(*GONE):
+            await self._carry_requests()
+        self.cut()
+        await answers
+
+    async def _carry_requests(self) -> None:
+        while data := await self._client_in.read(BYTES_AT_ONCE):
+            if self.trouble is None:
+                self._server_out.write(data)
+                await self._server_out.drain()
+                continue
+            if self.trouble is Trouble.LATE:
+                self._client_out.transport.abort()
+                await asyncio.sleep(self.late_s)
+            self._server_out.write(data)
+            await asyncio.sleep(LISTENS_ON_S)  # the server does it all the same
+            return
+
+    async def _carry_answers(self) -> None:
+        with suppress(*GONE):
+            while data := await self._server_in.read(BYTES_AT_ONCE):
+                if self.trouble is Trouble.DEAF:
+                    self._client_out.transport.abort()
+                elif not self._client_out.is_closing():
+                    self._client_out.write(data)
+        self._client_out.transport.abort()
+
+    def cut(self) -> None:
+        """End both sides."""
+        self._client_out.transport.abort()
+        self._server_out.transport.abort()
+
+
+class Proxy:
+    """Listens on a port of its own for whoever would connect to the server's."""
+
+    def __init__(self, server_port: int) -> None:
+        self.server_port = server_port
+        self.port = 0
+        self.links: dict[Link, asyncio.Task[None]] = {}
+        self._listening: asyncio.Server | None = None
+
+    async def start(self) -> None:
+        self._listening = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        self.port = self._listening.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        """Cut all, and take nobody any more."""
+        assert self._listening is not None
+        self._listening.close()
+        for link in self.links:
+            link.cut()
+        while self.links:
+            await asyncio.wait([*self.links.values()])
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            server = await asyncio.open_connection("127.0.0.1", self.server_port)
+        except OSError:
+            writer.transport.abort()
+            return
+        link = Link((reader, writer), server)
+        task = asyncio.current_task()
+        assert task is not None
+        self.links[link] = task
+        await link.run()
+        del self.links[link]

@@ -1,0 +1,97 @@
+"""Where a store is, how its connections are made, and what errors say."""
+
+from __future__ import annotations
+
+import ssl
+
+import asyncpg
+import pytest
+
+from coterie.base.errors import CoterieError
+from coterie.storage.postgres.connecting import DatabaseAddress, failure_of
+from coterie.storage.remote.session import Broken, Failed, Verdict, verdict_of
+
+
+def test_a_password_is_never_shown():
+    shown = str(DatabaseAddress("postgresql://broker:s%40cret@db:5433/coterie?sslmode=disable&password=x"))
+
+    assert shown == "postgresql://broker:***@db:5433/coterie"
+
+
+@pytest.mark.parametrize(
+    ("url", "sentence"),
+    [
+        ("mysql://db/coterie", "begins with postgresql://, and this is mysql://"),
+        ("postgresql://db", "names the database"),
+        ("postgresql://db:port/coterie", "a port that is no number: port"),
+    ],
+)
+def test_what_is_no_address_is_refused_with_a_sentence(url: str, sentence: str):
+    with pytest.raises(CoterieError, match=sentence):
+        DatabaseAddress(url)
+
+
+def test_hosts_are_tried_in_their_order():
+    url = "postgres://broker@a,b:5433,[::1]:5434/coterie"
+
+    assert DatabaseAddress(url).hosts == [("a", 5432), ("b", 5433), ("::1", 5434)]
+
+
+@pytest.mark.parametrize("host", ["db.example", "10.0.0.1", "db,localhost", "[2001:db8::1]:5433"])
+def test_a_server_elsewhere_shows_a_certificate_of_its_name(host: str):
+    context = DatabaseAddress(f"postgresql://broker@{host}/coterie").arguments["ssl"]
+
+    assert context.check_hostname
+    assert context.verify_mode is ssl.CERT_REQUIRED
+
+
+@pytest.mark.parametrize("host", ["", "localhost", "127.0.0.1:5433", "[::1]", "%2Fvar%2Frun%2Fpostgresql"])
+def test_a_server_of_this_machine_needs_none(host: str):
+    assert "ssl" not in DatabaseAddress(f"postgresql://broker@{host}/coterie").arguments
+
+
+def test_sslmode_and_target_session_attrs_are_taken_at_their_word():
+    said = DatabaseAddress("postgresql://db/coterie?sslmode=disable&target_session_attrs=any").arguments
+    unsaid = DatabaseAddress("postgresql://db/coterie").arguments
+
+    assert "ssl" not in said
+    assert "target_session_attrs" not in said
+    assert unsaid["target_session_attrs"] == "read-write"
+
+
+def server_error(sqlstate: str, severity: str) -> asyncpg.PostgresError:
+    """Return an error as the driver makes it of the server's words."""
+    fields = {"C": sqlstate, "M": "words", "S": severity, "V": severity}
+    error: asyncpg.PostgresError = asyncpg.PostgresError.new(fields)
+    return error
+
+
+@pytest.mark.parametrize("sqlstate", ["23505", "40001", "57014", "53100"])
+def test_an_error_of_the_servers_is_the_answer(sqlstate: str):
+    assert failure_of(server_error(sqlstate, "ERROR")) == Failed(sqlstate, "words")
+
+
+@pytest.mark.parametrize("severity", ["FATAL", "PANIC"])
+def test_an_error_that_ends_the_connection_says_nothing_about_the_statement(severity: str):
+    assert isinstance(failure_of(server_error("53100", severity)), Broken)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        asyncpg.ConnectionDoesNotExistError("connection was closed in the middle of operation"),
+        asyncpg.InterfaceError("connection is closed"),
+        ConnectionResetError(),
+        TimeoutError(),
+        EOFError(),
+    ],
+)
+def test_whatever_the_driver_says_by_itself_is_a_connection_that_is_gone(error: Exception):
+    assert isinstance(failure_of(error), Broken)
+
+
+def test_a_value_that_cannot_be_sent_has_done_nothing():
+    answer = failure_of(asyncpg.exceptions._base.DataError("invalid input for query argument"))
+
+    assert isinstance(answer, Failed)
+    assert verdict_of(answer.sqlstate) is Verdict.REFUSE

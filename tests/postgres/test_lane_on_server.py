@@ -1,0 +1,187 @@
+"""What a lane's session does where only a real server shows it: locks, warnings, ends of connections."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import asyncpg
+import pytest
+from bench.postgres import Server
+
+from coterie.storage.postgres.connecting import SILENT_S, Connections, DatabaseAddress, connect
+from coterie.storage.postgres.lane_session import LaneSession
+from coterie.storage.postgres.schema import migrate
+from coterie.storage.remote.session import Broken, Failed, Inserted, Look, Reopened
+
+from .lane_places import ANSWERED_WITHIN_S, PLACE, Asking, InPostgres, Play, a_chunk, play_over
+
+Scene = Callable[[InPostgres, Asking], Awaitable[None]]
+HOLD_UP = """
+INSERT INTO coterie.chunks_keep SELECT 1, $1, $1, 3, 0, 1, 0, ''::bytea, ''::bytea
+"""
+WAITING = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = $1"
+
+
+@pytest.fixture
+def play(address: DatabaseAddress) -> Play:
+    """Runs a scene over a database."""
+    return play_over(address)
+
+
+@asynccontextmanager
+async def held_up(address: DatabaseAddress, base_offset: int) -> AsyncIterator[None]:
+    """Have whoever inserts a row in this place wait, behind the gate, until this is left."""
+    other = await connect(address)
+    transaction = other.transaction()
+    await transaction.start()
+    await other.execute(HOLD_UP, base_offset)
+    yield
+    await transaction.rollback()
+    other.terminate()
+
+
+async def until_waits(database: InPostgres, kind: str) -> None:
+    """Return once somebody waits in the server."""
+    async with asyncio.timeout(ANSWERED_WITHIN_S):
+        while not await database.own.fetchval(WAITING, kind):
+            pass
+
+
+async def until_rows(database: InPostgres, count: int) -> None:
+    """Return once the partition has so many rows."""
+    async with asyncio.timeout(ANSWERED_WITHIN_S):
+        while len(await database.rows(1)) != count:
+            pass
+
+
+def test_who_shuts_the_gate_waits_for_what_has_passed_it(play: Play, address: DatabaseAddress):
+    async def scene(database: InPostgres, lane: Asking) -> None:
+        await lane.reopen(1)
+        await lane.append(1, a_chunk(0))
+        async with held_up(address, 1):
+            lane.session.append(1, [a_chunk(1)])
+            await until_waits(database, "Lock")
+            await database.own.execute("SET lock_timeout = 100")
+            with pytest.raises(asyncpg.LockNotAvailableError):
+                await database.fence(PLACE.broker_id)
+        assert await lane.answer_in(1) == Inserted(1)
+        await database.fence(PLACE.broker_id)
+        assert await lane.append(1, a_chunk(2)) == Inserted(0)
+
+    play(scene)  # type: ignore[arg-type]
+
+
+def test_a_statement_that_is_given_up_is_not_cancelled(play: Play, address: DatabaseAddress):
+    async def scene(database: InPostgres, lane: Asking) -> None:
+        await lane.reopen(1)
+        async with held_up(address, 0):
+            lane.session.append(1, [a_chunk(0)])
+            await until_waits(database, "Lock")
+            lane.session.abort()
+        await until_rows(database, 1)
+        assert lane.answers.empty()
+        assert await lane.reopen(2, Look((1, 0, 3), None)) == Reopened(True, True)
+
+    play(scene)  # type: ignore[arg-type]
+
+
+def test_the_next_life_waits_for_the_statement_of_the_last(play: Play, address: DatabaseAddress):
+    async def scene(database: InPostgres, lane: Asking) -> None:
+        await lane.reopen(1)
+        async with held_up(address, 0):
+            lane.session.append(1, [a_chunk(0)])
+            await until_waits(database, "Lock")
+            lane.session.abort()
+            lane.session.reopen(2, Look((1, 0, 3), None))
+            async with asyncio.timeout(ANSWERED_WITHIN_S):
+                while await database.own.fetchval(WAITING, "Lock") < 2:
+                    pass
+            assert lane.answers.empty()
+        assert await lane.answer_in(2) == Reopened(True, True)
+
+    play(scene)  # type: ignore[arg-type]
+
+
+def test_a_cancelled_wait_for_the_replica_leaves_the_outcome_open(server: Server, database: str):
+    """All of it: the append is there, its session says that it may be lost again, and so does the life after
+    it as long as nobody confirms.
+    """
+
+    async def scene() -> None:
+        tables = await InPostgres.at(DatabaseAddress(server.url(database)))
+        await tables.open_lanes(PLACE.broker_id, PLACE.broker_epoch)
+        waits = DatabaseAddress(f"{server.url(database)}&synchronous_commit=on")
+        lane = Asking(tables, PLACE)
+        await lane.reopen(1)
+        lane.session.abort()
+        connections = Connections(waits, asyncio.get_running_loop())
+        lane.session = LaneSession(connections, PLACE, lambda *one: lane.answers.put_nowait(one))
+        await tables.own.execute("UPDATE coterie.lanes SET life = 2")
+        for act in (
+            lambda: lane.session.reopen(3, Look(None, None)),
+            lambda: lane.session.reopen(4, Look(None, None)),
+        ):
+            act()
+            await until_waits(tables, "IPC")
+            await tables.own.execute(
+                "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+            )
+            async with asyncio.timeout(ANSWERED_WITHIN_S):
+                _, answer = await lane.answers.get()
+            assert isinstance(answer, Failed)
+            assert answer.sqlstate == "01000"
+            lane.session.abort()
+        assert await tables.own.fetchval("SELECT max(life) FROM coterie.lanes") == 4
+        tables.close()
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGQUIT, signal.SIGKILL])
+@pytest.mark.interop
+def test_the_end_of_the_server_is_no_answer(number: signal.Signals):
+    with Server() as server:
+        asyncio.run(_end_of_server(server, number))
+
+
+async def _end_of_server(server: Server, number: signal.Signals) -> None:
+    address = DatabaseAddress(server.url(server.new_database()))
+    await migrate(address)
+    database = await InPostgres.at(address)
+    await database.open_lanes(PLACE.broker_id, PLACE.broker_epoch)
+    lane = Asking(database, PLACE)
+    await lane.reopen(1)
+    await lane.append(1, a_chunk(0))
+    other = await connect(address)
+    await other.execute("BEGIN")
+    await other.execute(HOLD_UP, 1)
+    lane.session.append(1, [a_chunk(1)])
+    await until_waits(database, "Lock")
+    await asyncio.to_thread(server.stop, number)
+    assert isinstance(await lane.answer_in(1), Broken)
+    assert isinstance(await lane.reopen(2, Look((1, 1, 3), (1, 0, 3))), Broken | Failed)
+    await asyncio.to_thread(server.start)
+    assert await lane.reopen(3, Look((1, 1, 3), (1, 0, 3))) == Reopened(False, True)
+    assert await lane.append(3, a_chunk(1)) == Inserted(1)
+    assert lane.answers.empty()
+    lane.session.abort()
+    other.terminate()
+    database.close()
+
+
+def test_the_system_notices_a_server_that_is_gone_without_a_word(address: DatabaseAddress):
+    async def options() -> tuple[int, int]:
+        connection = await connect(address)
+        peer = connection._transport.get_extra_info("socket")
+        found = (
+            peer.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE),
+            peer.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT),
+        )
+        connection.terminate()
+        return found
+
+    assert asyncio.run(options()) == (1, SILENT_S * 1_000)
