@@ -39,7 +39,7 @@ class StoreFacts(NamedTuple):
 
 
 async def read_facts(address: DatabaseAddress) -> StoreFacts:
-    """Return what can be seen. Raises `CoterieError` where the database cannot be reached."""
+    """Return the facts of a database. Raises `CoterieError` where the database cannot be reached."""
     try:
         connection = await connect(address)
     except LOST as error:
