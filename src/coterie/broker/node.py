@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from coterie.base.ids import TopicPartition
     from coterie.broker.config.settings import BrokerSettings
     from coterie.broker.net.context import Context
-    from coterie.broker.runtime.cleaner import Cleaner, WorksBeside
+    from coterie.broker.runtime.cleaner import Housekeeping, WorksBeside
     from coterie.broker.runtime.groups import Coordinator
     from coterie.broker.runtime.leadership import Leadership
     from coterie.broker.runtime.markers import MarkerWriter
@@ -116,8 +116,8 @@ class Node:
     """Which node leads a partition, and in which epoch: this one, unless it is one of several."""
     peers: Peers
     """The connections, and what they may hold together."""
-    cleaner: Cleaner
-    """Retention and compaction."""
+    cleaner: Housekeeping
+    """Retention and compaction, as far as the store has them."""
     fast_path: FastPath
     """What is answered from a request's bytes."""
     advertised: tuple[str, int]
@@ -153,9 +153,8 @@ class Node:
         """`when_writable` is for logs that write at times of their own (`ReplicaManager`). A broker alone
         changes its topics itself, and makes its producer ids: its topics are `Topics` then.
         """
-        from coterie.broker.runtime.cleaner import Cleaner
+        from coterie.broker.runtime.cleaner import Cleaner, RemoteCleaner
 
-        assert isinstance(store, Store), "the cleaner looks through logs in files only"
         self.settings = settings
         self.topics = topics
         self.store = store
@@ -179,7 +178,11 @@ class Node:
         )
         self.topic_manager = topic_manager or self._own_topic_manager()
         self.producer_ids = producer_ids or self._own_topics()
-        self.cleaner = Cleaner(store, self.clock, aside)
+        self.cleaner = (
+            Cleaner(store, self.clock, aside)
+            if isinstance(store, Store)
+            else RemoteCleaner(store, self.clock)
+        )
         self.fast_path = FastPath(self.parts(FastPathParts))
         self.handlers = Handlers(self)
 

@@ -173,6 +173,10 @@ class Log(Protocol):
 
     # -- forgetting
 
+    def expire_producers(self, before_ms: int) -> None:
+        """Forget producers that wrote nothing since then, and have no transaction open."""
+        ...
+
     def delete_before(self, offset: int, now_ms: int, *, save: bool = True) -> int:
         """Forget what lies before `offset`; return the new start. Raises OffsetOutOfRange, `StorageFailed`.
 

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
 from swarm.late import Lane, LateStore
 
+from coterie.base.ids import TopicPartition
 from coterie.broker.config.settings import BrokerSettings
+from coterie.broker.node import Node
+from coterie.storage.directory import Store
 from coterie.storage.memory import MemoryDisk, MemoryStore
 from coterie.wire.api.apis import APIS
 from coterie.wire.api.entities import (
     build,
     entity,
 )
+from unit.broker.remote_node_rig import DatabaseAndDisk, NodeOfOne, StoreOfOne
 from unit.broker.rig import Client, Rig
 
 __all__ = [
@@ -37,6 +42,8 @@ class ApiRig(Rig):
 
     late = False
     """Whether appends land in rounds of their own, which `settle` waits for."""
+    remote = False
+    """Whether the logs lie in a database."""
 
     def __init__(self, disk: MemoryDisk | None = None, *, settled: bool = True, **settings: object) -> None:
         """Start on a disk; unless `settled`, what the start puts off is still to come: groups are loading."""
@@ -50,14 +57,8 @@ class ApiRig(Rig):
         self.settings = BrokerSettings.of(defaults | named)
         self.now_ms = 1_700_000_000_000
         self.soon = []
-        self.disk = disk or MemoryDisk()
-        kind = LateStore if self.late else MemoryStore
-        store = kind.open(now_ms=self.now_ms, disk=self.disk)
-        self.store = store  # type: ignore[assignment]
-        if isinstance(store, LateStore):
-            self.rounds = []
-            self.lane = Lane(self.soon.append, self.rounds.append)
-            store.use(self.lane)
+        self.disk = disk or (DatabaseAndDisk() if self.remote else MemoryDisk())
+        self.store = self.a_store()  # type: ignore[assignment]
         self.node = self.a_node()
         self.node.start()
         for name, partitions in (("orders", 2), ("other", 1)):
@@ -65,6 +66,35 @@ class ApiRig(Rig):
                 self.node.topic_manager.create_topic(name, partitions=partitions)
         if settled:
             self.settle()
+
+    def a_store(self) -> MemoryStore | StoreOfOne:
+        """Return a store on the disk, or in the database."""
+        if isinstance(self.disk, DatabaseAndDisk):
+            self.rounds = []
+            return StoreOfOne(
+                self.disk,
+                now_ms=self.now_ms,
+                clock=lambda: self.now_ms,
+                soon=self.soon,
+                rounds=self.rounds,
+            )
+        kind = LateStore if self.late else MemoryStore
+        store = kind.open(now_ms=self.now_ms, disk=self.disk)
+        if isinstance(store, LateStore):
+            self.rounds = []
+            self.lane = Lane(self.soon.append, self.rounds.append)
+            store.use(self.lane)
+        return store
+
+    def node_type(self) -> type[Node]:
+        return NodeOfOne if isinstance(self.store, StoreOfOne) else Node
+
+    @property
+    def files(self) -> Store:
+        return self.store.files if isinstance(self.store, StoreOfOne) else self.store
+
+    def when_writable(self) -> Callable[[TopicPartition, Callable[[], None]], object] | None:
+        return self.store.ask if isinstance(self.store, StoreOfOne) else super().when_writable()
 
     def started_again(self, *, settled: bool = True) -> ApiRig:
         """Return a broker on what this one's disk holds after a kill."""

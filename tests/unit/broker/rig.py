@@ -11,12 +11,14 @@ from typing import Any
 
 from swarm.late import Lane
 
+from coterie.base.ids import TopicPartition
 from coterie.broker.config.settings import BrokerSettings
 from coterie.broker.net.connection import Connection
 from coterie.broker.net.context import Context, Origin
 from coterie.broker.node import Node
 from coterie.broker.runtime.leadership import Leadership
 from coterie.broker.topics.registry import Topics
+from coterie.storage.directory import Store
 from coterie.storage.files import FileStore
 from coterie.wire.api.codec import (
     RequestHeader,
@@ -95,9 +97,9 @@ class Rig:
 
     def a_node(self, leadership: Leadership | None = None) -> Node:
         """Return a node on the store, in this rig's time; without a `leadership` it leads everything."""
-        return Node(
+        return self.node_type()(
             settings=self.settings,
-            topics=Topics.open(self.settings, self.store),
+            topics=Topics.open(self.settings, self.files),
             store=self.store,
             clock=lambda: self.now_ms,
             wall=lambda: self.now_ms + self.wall_ahead_ms,
@@ -105,8 +107,21 @@ class Rig:
             alarm=lambda at_ms: None,
             aside=lambda work, arguments, finish, computes: finish(work(*arguments)),
             leadership=leadership,
-            when_writable=None if self.lane is None else self.lane.ask,
+            when_writable=self.when_writable(),
         )
+
+    def node_type(self) -> type[Node]:
+        """Return the class of the node."""
+        return Node
+
+    @property
+    def files(self) -> Store:
+        """Where the topics are written down."""
+        return self.store
+
+    def when_writable(self) -> Callable[[TopicPartition, Callable[[], None]], object] | None:
+        """Return what is told of records to append, for logs that write at times of their own."""
+        return None if self.lane is None else self.lane.ask
 
     def close(self) -> None:
         self.settle()

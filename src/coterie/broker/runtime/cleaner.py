@@ -1,4 +1,6 @@
-"""Housekeeping of the logs: retention, flushing, late deletes, and compaction in a child process."""
+"""Housekeeping of the logs. Of those in files: retention, flushing, late deletes, and compaction in a child
+process.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +13,7 @@ from weakref import WeakKeyDictionary, WeakSet
 from coterie.storage.compaction import discard, run_compaction
 from coterie.storage.log.contract import StorageFailed
 from coterie.storage.log.flushing import run_flush
+from coterie.storage.log.partition import EXPIRY_INTERVAL_MS
 from coterie.storage.log.retention import run_removal
 
 if TYPE_CHECKING:
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
     from coterie.storage.compaction import CompactionPlan, CompactionResult, Need
     from coterie.storage.directory import Store
     from coterie.storage.disk import Disk
+    from coterie.storage.kind import LogStore
     from coterie.storage.log.partition import (
         PartitionLog,
     )
@@ -39,6 +43,14 @@ class WorksBeside(Protocol):
         computes: bool,
     ) -> None:
         """Begin; `finish` gets the result in the caller's own thread, or None when the work failed."""
+
+
+class Housekeeping(Protocol):
+    """Sees to the logs from time to time."""
+
+    def tick(self, now_ms: int) -> None:
+        """Do what time asks for."""
+        ...
 
 
 def _remove(paths: list[str], trees: list[str], disk: Disk) -> None:
@@ -170,3 +182,24 @@ class Cleaner:
         """Remove what was written for a log that is gone: the next of its name may lie there by now."""
         with contextlib.suppress(OSError):
             discard(plan, self._store.disk)
+
+
+class RemoteCleaner:
+    """Housekeeping of logs in a database that brokers share: producers are forgotten in time.
+
+    Nothing is deleted or compacted there yet. All rows stay, those before a log's start too.
+    """
+
+    def __init__(self, store: LogStore, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._next_expiry_ms = 0
+
+    def tick(self, now_ms: int) -> None:
+        """Have logs forget the producers that wrote nothing for as long as their topics' settings say."""
+        if now_ms < self._next_expiry_ms:
+            return
+        self._next_expiry_ms = now_ms + EXPIRY_INTERVAL_MS
+        today_ms = self._clock.wall_ms()
+        for one in tuple(self._store.logs.values()):
+            one.expire_producers(today_ms - one.config.producer_id_expiration_ms)

@@ -343,6 +343,10 @@ class PartitionLog(PlacingLog):
         """Make everything appended so far survive a loss of power, and nothing that was refused."""
         self.flushing.flush()
 
+    def expire_producers(self, before_ms: int) -> None:
+        """Forget producers that wrote nothing since then, and have no transaction open."""
+        self.producers.expire(before_ms=before_ms)
+
     # -- time
 
     def tick(self, now_ms: int, wall_ms: int | None = None) -> None:
@@ -359,7 +363,7 @@ class PartitionLog(PlacingLog):
         if now_ms >= self._next_expiry_ms:
             self._next_expiry_ms = now_ms + EXPIRY_INTERVAL_MS
             today_ms = now_ms if wall_ms is None else wall_ms
-            self.producers.expire(before_ms=today_ms - self.config.producer_id_expiration_ms)
+            self.expire_producers(today_ms - self.config.producer_id_expiration_ms)
         if now_ms >= self._next_idle_ms:
             self._next_idle_ms = now_ms + IDLE_INTERVAL_MS
             self._release_idle()

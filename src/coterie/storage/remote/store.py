@@ -426,8 +426,3 @@ class RemoteStore:
     def close(self) -> None:
         """End the broker epoch."""
         self.end()
-
-    def expire_producers(self, now_ms: int) -> None:
-        """Have logs forget producers that wrote nothing for as long as their topics' settings say."""
-        for one in self.logs.values():
-            one.expire_producers(now_ms - one.config.producer_id_expiration_ms)

@@ -1,0 +1,145 @@
+"""A broker alone whose logs lie in a database, and its topics in a file: the rig of the APIs over that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+from coterie.base.ids import TopicPartition
+from coterie.broker.node import Node
+from coterie.broker.topics.manager import TopicManager
+from coterie.storage.config import LogConfig
+from coterie.storage.memory import MemoryDisk, MemoryStore
+from coterie.storage.remote.pretended import Fate, PretendedEngine, Tables
+from coterie.storage.remote.reading import LogWanted, StoredLog
+from coterie.storage.remote.session import Broken
+from coterie.storage.remote.store import LogToOpen, RemoteStore
+
+BROKER, LANES = 1, 3
+
+
+class DatabaseAndDisk(MemoryDisk):
+    """What outlives a broker: the database with its logs, and the disk with its topics."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tables = Tables()
+        self.ids: dict[tuple[UUID, int], int] = {}
+        """The ids of partitions, by topic and number."""
+
+    def id_of(self, topic_id: UUID, partition: int) -> int:
+        return self.ids.setdefault((topic_id, partition), len(self.ids) + 1)
+
+
+class ReaderAtHand:
+    """Reads for whoever asks as soon as it is told to, so that a log is made while its topic is."""
+
+    def __init__(self, tables: Tables) -> None:
+        self.tables = tables
+        self.asked: list[Callable[[], None]] = []
+
+    def read_logs(
+        self,
+        wanted: Sequence[LogWanted],
+        done: Callable[[Sequence[StoredLog] | Broken], None],
+        *,
+        history: str,
+    ) -> None:
+        self.asked.append(lambda: done(self.tables.read_logs(wanted)))
+
+    def save_starts(
+        self, starts: Mapping[int, int], done: Callable[[Broken | None], None], *, history: str
+    ) -> None:
+        self.asked.append(lambda: done(self.tables.save_starts(starts)))
+
+    def answer(self) -> None:
+        while self.asked:
+            self.asked.pop(0)()
+
+
+class NoCheckpoints:
+    """Where a directory has files beside its logs, a database has nothing."""
+
+    def expect_gaps(self, names: Iterable[TopicPartition] = ()) -> None: ...
+
+
+class StoreOfOne(RemoteStore):
+    """The store of a broker that shares its database with nobody, and makes the logs of topics itself."""
+
+    checkpoints = NoCheckpoints()
+
+    def __init__(
+        self, disk: DatabaseAndDisk, *, now_ms: int, clock: Callable[[], int], soon: Any, rounds: Any
+    ) -> None:
+        self.disk = disk
+        self.files = MemoryStore.open(now_ms=now_ms, disk=disk)
+        self.engine = PretendedEngine(self.choose, lambda _, do: rounds.append(do))
+        self.engine.tables = disk.tables
+        self.reader = ReaderAtHand(disk.tables)
+        super().__init__(
+            self.engine.new_session_of(BROKER),
+            self.reader,
+            clock=clock,
+            call_soon=soon.append,
+            later=lambda *_: None,  # nothing fails here, so that nothing is tried again
+        )
+        self.listener = self
+        self.begin(disk.tables.register(BROKER, LANES), self.engine.history)
+
+    def choose(self, statement: str) -> Fate:
+        """Return the fate of a statement: what a full disk refuses to a log in files is refused here, too."""
+        full = self.disk.faults.capacity == 0 and statement == "append"
+        return Fate(effect_ms=None, failure="53100") if full else Fate()
+
+    def create_log(self, topic: str, partition: int, topic_id: UUID, config: LogConfig) -> Any:
+        partition_id = self.disk.id_of(topic_id, partition)
+        epochs = [epoch for epoch, _ in self.disk.tables.epochs(partition_id)]
+        name = TopicPartition(topic, partition)
+        self.open([LogToOpen(name, partition_id, max(epochs, default=-1) + 1, config)], lambda *_: None)
+        self.reader.answer()
+        return self.logs[name]
+
+    def delete_log(self, topic: str, partition: int, *, now_ms: int) -> None:
+        name = TopicPartition(topic, partition)
+        gone = self.logs[name].partition_id
+        self.drop(name)
+        self.disk.tables.delete_partitions([gone])
+
+    def make_deletions_certain(self) -> None: ...
+
+    def crash(self) -> DatabaseAndDisk:
+        """Stop as by kill -9, and return what is left."""
+        self.engine.go_away()
+        return self.disk
+
+    def close(self) -> None:
+        super().close()
+        self.files.close()
+
+    # -- what the lanes tell, which they do not here
+
+    def fenced(self) -> None:
+        raise AssertionError
+
+    def lost(self, names: frozenset[TopicPartition]) -> None:
+        raise AssertionError
+
+    def conflicted(self, names: frozenset[TopicPartition]) -> None:
+        raise AssertionError
+
+
+class NodeOfOne(Node):
+    """A node over that store: its topics are its own."""
+
+    def _own_topic_manager(self) -> TopicManager:
+        return TopicManager(
+            settings=self.settings,
+            topics=self._own_topics(),
+            store=self.store,  # type: ignore[arg-type]  # it makes logs as a store of files does
+            replica_manager=self.replica_manager,
+            purgatory=self.purgatory,
+            clock=self.clock,
+            leadership=self.leadership,
+            load_coordinator=self.load_coordinator,
+        )
