@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from heapq import heappush
+from itertools import count
 from typing import Any
 from uuid import UUID
 
@@ -72,6 +74,8 @@ class StoreOfOne(RemoteStore):
     def __init__(
         self, disk: DatabaseAndDisk, *, now_ms: int, clock: Callable[[], int], soon: Any, rounds: Any
     ) -> None:
+        self.timers: list[tuple[int, int, Callable[[], None]]] = []
+        self.numbers = count()
         self.disk = disk
         self.files = MemoryStore.open(now_ms=now_ms, disk=disk)
         self.engine = PretendedEngine(self.choose, lambda _, do: rounds.append(do))
@@ -82,8 +86,9 @@ class StoreOfOne(RemoteStore):
             self.reader,
             clock=clock,
             call_soon=soon.append,
-            later=lambda *_: None,  # nothing fails here, so that nothing is tried again
+            later=lambda after_ms, do: heappush(self.timers, (clock() + after_ms, next(self.numbers), do)),
         )
+        self.told: list[str] = []
         self.listener = self
         self.begin(disk.tables.register(BROKER, LANES), self.engine.history)
 
@@ -117,16 +122,16 @@ class StoreOfOne(RemoteStore):
         super().close()
         self.files.close()
 
-    # -- what the lanes tell, which they do not here
+    # -- what the lanes tell
 
     def fenced(self) -> None:
-        raise AssertionError
+        self.told.append("fenced")
 
     def lost(self, names: frozenset[TopicPartition]) -> None:
-        raise AssertionError
+        self.told.append("lost")
 
     def conflicted(self, names: frozenset[TopicPartition]) -> None:
-        raise AssertionError
+        self.told.append("conflicted")
 
 
 class NodeOfOne(Node):
