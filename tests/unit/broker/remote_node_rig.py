@@ -133,6 +133,9 @@ class StoreOfOne(RemoteStore):
     def conflicted(self, names: frozenset[TopicPartition]) -> None:
         self.told.append("conflicted")
 
+    def full(self) -> None:
+        self.told.append("full")
+
 
 class NodeOfOne(Node):
     """A node over that store: its topics are its own."""

@@ -44,10 +44,14 @@ class Stub:
         self.quiet_since_ms = 0
         self.unsent = 0
         self.dropped: list[str | None] = []
+        self.paused = False
 
     def drop(self, reason: str | None) -> None:
         self.dropped.append(reason)
         self.peers.leave(self)
+
+    def balance_reading(self) -> None:
+        self.paused = self.peers.reading_paused
 
     def owes(self, size: int) -> None:
         self.unsent = size
@@ -340,3 +344,35 @@ def test_a_connection_that_is_being_closed_does_not_wait_for_its_last_bytes_for_
 
     assert closing.dropped
     assert hall.peers.unsent_bytes == 0
+
+
+def test_nobody_is_read_from_while_reading_is_paused_and_silence_is_nobodys_fault():
+    hall = Hall()
+    one = hall.enter("one")
+    hall.peers.hold(one, 10)
+
+    hall.peers.pause_reading()
+    two = hall.enter("two")
+    assert (one.paused, two.paused) == (True, True)
+    hall.pass_ms(2 * IDLE_MS)
+    assert (one.dropped, two.dropped) == ([], [])
+    hall.peers.resume_reading()
+
+    assert (one.paused, two.paused) == (False, False)
+    hall.pass_ms(BEGUN_MS + 10_000)
+    assert (len(one.dropped), two.dropped) == (1, [])
+
+
+def test_what_was_read_before_reading_was_paused_is_answered(tmp_path: Path):
+    rig = Rig(tmp_path)
+    client = rig.client()
+
+    rig.node.peers.pause_reading()
+    client.send(18, 3, client_software_name="x", client_software_version="1")
+    late = rig.client()
+
+    assert len(client.answers()) == 1
+    assert (client.line.reading, late.line.reading) == (False, False)
+    rig.node.peers.resume_reading()
+    assert (client.line.reading, late.line.reading) == (True, True)
+    rig.close()

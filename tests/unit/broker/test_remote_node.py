@@ -224,6 +224,32 @@ def test_while_the_database_is_away_what_comes_is_held_and_then_answered(rig: Re
     assert len(rig.disk.tables.rows(rig.log().partition_id)) == 2
 
 
+def test_while_too_much_is_held_nobody_is_read_from(rig: RemoteRig, monkeypatch: pytest.MonkeyPatch):
+    peers = rig.node.peers
+
+    def full() -> None:
+        peers.pause_reading()
+        rig.store.when_room(peers.resume_reading)
+
+    monkeypatch.setattr(rig.store, "full", full)
+    rig.store.engine.go_away()
+    client, other = rig.client(), rig.client()
+    for lane in rig.store.lanes:
+        lane.held_bytes_max = 10_000
+    rig.produce(client, "x" * 9_000)
+    assert client.line.reading
+    rig.produce(other, "y" * 9_000)
+    assert not client.line.reading
+    assert not other.line.reading
+
+    rig.store.engine.come_back()
+    rig.pass_ms(2_000)
+
+    assert client.line.reading
+    assert other.line.reading
+    assert [produced(one) for one in (client, other)] == [(Code.NONE, 0), (Code.NONE, 1)]
+
+
 # -- what deletes, lists and describes
 
 
@@ -299,7 +325,8 @@ def test_sizes_are_told_and_no_room_that_nobody_knows(rig: RemoteRig):
 def test_housekeeping_leaves_a_database_alone(rig: RemoteRig):
     rig.produced("one", sequence=0)
 
-    rig.node.topic_manager.configure_topics({"orders": {"retention.ms": "1", "cleanup.policy": "delete"}})
+    configs = {"retention.ms": "1", "cleanup.policy": "delete"}
+    at_once(rig.node.topic_manager.configure_topics({"orders": configs}))
     rig.pass_ms(3_600_000)
 
     assert rig.fetched() == ["one"]

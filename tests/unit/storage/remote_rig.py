@@ -147,3 +147,6 @@ class OneLog(Time):
 
     def conflicted(self, names: frozenset[TopicPartition]) -> None:
         self.told.append("conflicted")
+
+    def full(self) -> None:
+        self.told.append("full")

@@ -268,7 +268,7 @@ class Connection:
         if held != self._held:
             self._held = held
             self.node.peers.hold(self, held, anew=taken)
-        self._balance_reading()
+        self.balance_reading()
 
     def _hurries(self) -> bool:
         """Return whether what is in flight answers now, with what there is: a fetch that waits for more.
@@ -321,10 +321,11 @@ class Connection:
             self._hang_up(f"announced a request of {size} bytes, {why}")
             return None
 
-    def _balance_reading(self) -> None:
-        """Read nothing more while enough waits here: whoever takes it out goes on, and comes by again."""
-        enough = len(self._buffer) > UNREAD_BYTES_MAX and (self._in_flight or not self._writable)
-        if enough and not self._paused_reading:
+    def balance_reading(self) -> None:
+        """Read nothing more while enough waits here (whoever takes it out comes by again), or anywhere."""
+        waits = self._in_flight or not self._writable
+        enough = self.node.peers.reading_paused or (waits and len(self._buffer) > UNREAD_BYTES_MAX)
+        if enough and not self._paused_reading and not self._closed:
             self._paused_reading = True
             self.transport.pause_reading()
         elif self._paused_reading and not enough and not self._closed:
@@ -554,8 +555,7 @@ class Connection:
 
     def answer_later(self, cancel: Callable[[], None] | None = None) -> None:
         """Take note that the answer comes later; `cancel` is called when the client hangs up before it."""
-        self._in_flight = True
-        self._cancel = cancel
+        self._in_flight, self._cancel = True, cancel
 
     def answer_by_handler(self, sized: bytes) -> None:
         """Answer a commit by its handler: the fast path has come to nothing."""

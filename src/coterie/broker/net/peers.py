@@ -52,6 +52,9 @@ class Peer(Protocol):
     def drop(self, reason: str | None) -> None:
         """End it at once, with what it holds; without a reason nothing is logged."""
 
+    def balance_reading(self) -> None:
+        """Read on, or no further, as it is now."""
+
 
 class Seldom:
     """Lines that others can cause: one a second at most, and how many there were besides (TH-5)."""
@@ -103,6 +106,8 @@ class Peers:
         self._begun_answers = 0  # bytes that answers may come to which are being put together
         self.begun_bytes_max = max(BEGUN_BYTES_MAX, 2 * request_bytes_max)
         self.unsent_bytes_max = UNSENT_BYTES_MAX
+        self.reading_paused = False
+        """Whether nothing is read from anybody: the store holds as much as it may."""
         self.descriptor_limit: int | None = None
         self._idle_ms = idle_ms
         self._clock = clock
@@ -125,6 +130,8 @@ class Peers:
         peer.quiet_since_ms = self._clock()
         self.all[peer] = None
         self._silent[peer] = None
+        if self.reading_paused:
+            peer.balance_reading()
         return True
 
     def leave(self, peer: Peer) -> None:
@@ -158,6 +165,21 @@ class Peers:
         peer.drop(None)
         self.seldom.warn("%s was idle and had to make room: descriptors are short", peer.peer)
         return True
+
+    # -- reading
+
+    def pause_reading(self) -> None:
+        """Read nothing from anybody until `resume_reading`. What has been read is answered."""
+        self._pause_reading(paused=True)
+
+    def resume_reading(self) -> None:
+        """Read again."""
+        self._pause_reading(paused=False)
+
+    def _pause_reading(self, *, paused: bool) -> None:
+        self.reading_paused = paused
+        for peer in tuple(self.all):
+            peer.balance_reading()
 
     # -- bytes
 
@@ -241,7 +263,7 @@ class Peers:
             left, before = peer.unsent, self._left_at_sweep[peer]
             self._left_at_sweep[peer] = left
             return left < before
-        return peer.heard or (peer.waits and not peer.closing)
+        return peer.heard or ((peer.waits or self.reading_paused) and not peer.closing)
 
     def _ended(self, peer: Peer, quiet_ms: int) -> bool:
         """End a connection that has been quiet for too long for what it is about."""

@@ -33,6 +33,8 @@ from coterie.storage.remote.session import (
 log = logging.getLogger("coterie.storage")
 
 ROUND_BYTES = 4 << 20
+HELD_BYTES_MAX = 20 << 20
+"""What a lane may hold before clients are to wait: five rounds. Three lanes hold 60 MiB."""
 SILENCE_MS = 10_000
 """So long a lane waits for an answer, before it gives up the connection."""
 PAUSES_MS = (5, 20, 100, 500, 1_000)
@@ -88,7 +90,12 @@ class Lane:
         clock: Callable[[], int],
         call_soon: Callable[[Callback], object],
         round_bytes: int = ROUND_BYTES,
+        held_bytes_max: int = HELD_BYTES_MAX,
+        when_full: Callback = lambda: None,
     ) -> None:
+        """`when_full` is called when more than `held_bytes_max` are held: no more is to be taken from clients
+        while it `is_full`. What is put all the same is taken.
+        """
         self.session = session
         self.listener = listener
         self.name = name
@@ -102,6 +109,10 @@ class Lane:
         """The number of the connection: what is answered in an earlier life is of no interest."""
         self.held_bytes = 0
         """The size of all that is put and not decided."""
+        self.held_bytes_max = held_bytes_max
+        self.is_full = False
+        """Whether too much was held, and half of that is held still."""
+        self._when_full = when_full
         self._asked: deque[HandOver] = deque()
         self._gathered: list[PendingAppend] = []
         self._gathered_bytes = 0
@@ -171,6 +182,9 @@ class Lane:
         self._gathered.append(append)
         self._gathered_bytes += append.size
         self.held_bytes += append.size
+        if self.held_bytes > self.held_bytes_max and not self.is_full:
+            self.is_full = True
+            self._when_full()
         if self.state == self.IDLE:
             self._run_soon()
 
@@ -341,12 +355,18 @@ class Lane:
         for chunk in round_.chunks:
             acknowledged.pop(chunk.partition_id, None)
             acknowledged[chunk.partition_id] = chunk.identity
-        self.held_bytes -= round_.size
+        self._hold(self.held_bytes - round_.size)
         self._decided_count += len(round_.appends)
         self._landing.extend(round_.appends)
         self._tell_landed()
         if self._waiting:
             self._call_waiting()
+
+    def _hold(self, held_bytes: int) -> None:
+        """Take note that only so much is held any more."""
+        self.held_bytes = held_bytes
+        if held_bytes <= self.held_bytes_max // 2:
+            self.is_full = False
 
     def _tell_landed(self) -> None:
         while self._landing:
@@ -358,7 +378,8 @@ class Lane:
         undone = [*(self._round.appends if self._round else ()), *self._gathered]
         self._round = None
         self._gathered = []
-        self._gathered_bytes = self.held_bytes = 0
+        self._gathered_bytes = 0
+        self._hold(0)
         self._decided_count += len(undone)
         for append in reversed(undone):
             append.done(refusal)

@@ -17,7 +17,7 @@ from coterie.storage.config import LogConfig
 from coterie.storage.disk import Space
 from coterie.storage.kind import Saved
 from coterie.storage.log.contract import StorageFailed
-from coterie.storage.remote.lane import PAUSES_MS, SILENCE_MS, Lane
+from coterie.storage.remote.lane import HELD_BYTES_MAX, PAUSES_MS, SILENCE_MS, Lane
 from coterie.storage.remote.log import RemoteLog
 from coterie.storage.remote.reading import LogWanted, RemoteReader, StoredLog, epochs_of
 from coterie.storage.remote.session import Answer, Broken, NewSession
@@ -26,8 +26,6 @@ log = logging.getLogger("coterie.storage")
 
 DATA_LANES = 2
 LOGS_READ_AT_ONCE = 100
-HELD_BYTES_MAX = 64 << 20
-"""Above this, what lanes hold and nothing has decided, no more is to be taken from clients."""
 UNKNOWN_SPACE = Space(-1, -1)
 
 
@@ -41,7 +39,7 @@ class LogToOpen(NamedTuple):
 
 
 class StoreListener(Protocol):
-    """Hears what the lanes cannot settle by themselves, before what they held is answered."""
+    """Hears what the lanes cannot settle by themselves. Of what they held nobody is answered before that."""
 
     def fenced(self) -> None:
         """The broker epoch is over. It may be told once for each lane."""
@@ -55,6 +53,12 @@ class StoreListener(Protocol):
 
     def conflicted(self, names: frozenset[TopicPartition]) -> None:
         """In one of these partitions are another leader's rows: drop them, and open them anew."""
+        ...
+
+    def full(self) -> None:
+        """The store is full, or fuller: nothing more is to be read from clients before `when_room` says so.
+        It is told from within an append.
+        """
         ...
 
 
@@ -108,7 +112,8 @@ class RemoteStore:
         log_dir: str = "",
     ) -> None:
         """`clock` returns the time in milliseconds, and never goes back; `call_soon` runs what it is given
-        once whoever calls is done, `later` after so many milliseconds. `log_dir` names the database.
+        once whoever calls is done, `later` after so many milliseconds. `log_dir` names the database; each
+        lane may hold `held_bytes_max` before the store is full.
         """
         self.logs: dict[TopicPartition, RemoteLog] = {}
         self.listener: StoreListener
@@ -116,7 +121,7 @@ class RemoteStore:
         self.lanes: tuple[Lane, ...] = ()
         self.history = ""
         self.log_dir = log_dir
-        self.held_bytes_max = held_bytes_max
+        self._held_bytes_max = held_bytes_max
         self._new_session = new_session
         self._reader = reader
         self._clock = clock
@@ -153,6 +158,8 @@ class RemoteStore:
             name=f"lane {number} of broker epoch {broker_epoch}",
             clock=self._clock,
             call_soon=lambda run: self._call_soon(partial(self._run_lane, run)),
+            held_bytes_max=self._held_bytes_max,
+            when_full=lambda: self.listener.full(),
         )
         return lane
 
@@ -358,7 +365,7 @@ class RemoteStore:
     @property
     def is_full(self) -> bool:
         """Whether so much is held that no more is to be taken from clients, until there is room."""
-        return self.held_bytes > self.held_bytes_max
+        return any(lane.is_full for lane in self.lanes)
 
     def when_room(self, callback: Callable[[], None]) -> None:
         """Have `callback` called, once, when the store is not full any more."""
