@@ -59,7 +59,7 @@ def create(rig: LateRig) -> list[dict[str, StorageFailed]]:
 
     def pieces() -> Any:
         manager = rig.node.topic_manager
-        known.append((yield from manager.create_topics([rig.node.topics.new("orders", partitions=1)])))
+        known.append((yield from manager.create_topics([rig.node.topics.new("orders", replicas=[(1,)])])))
 
     straight_on(pieces())
     rig.settle()
