@@ -80,6 +80,8 @@ class Life:
         self.older: list[MetadataTables] = []
         self.longest: dict[tuple[str, bool], int] = {}
         world.takeovers_get_lost = self.random.random() < 0.15
+        if falls_back:
+            world.on_offer = self._fall_back_just_now
         self.ids = [*range(1, self.random.randint(3, 5) + 1)]
 
     # -- living
@@ -278,7 +280,7 @@ class Life:
         process.started_leaving = True
         self._disturbed(f"terminate {process.broker_id}")
         self.asked_to_leave[process.broker_id] = (process, self.world.now)
-        process.happen(lambda: process.lifecycle.terminate(process.clock()))
+        process.run(process.member.terminate)
 
         def start() -> None:
             if not process.alive and self.world.processes[process.broker_id] is process:
@@ -347,6 +349,11 @@ class Life:
                 self.world.gate[row.broker_id] = row.broker_epoch
         engine.fall_back(tables, f"{self.world.now}")
         self.older.clear()
+
+    def _fall_back_just_now(self, answered_ms: int) -> None:
+        """Have the engine go back in the moment in which an offer was carried out, sometimes."""
+        if self.random.random() < 0.3 and self.world.now < DISTURBED_MS:
+            self.world.later(answered_ms + 1, self._fall_back)
 
     def _mend(self) -> None:
         """Let everything go on, and disturb no more."""

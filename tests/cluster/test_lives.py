@@ -97,7 +97,7 @@ def test_what_a_dead_broker_led_is_served_again_in_time(presence: bool, most_ms:
 def test_a_planned_stop_takes_as_long_as_what_is_under_way_and_a_statement():
     quiet = Quiet()
     leaver = quiet.processes[0]
-    leaver.happen(lambda: leaver.lifecycle.terminate(leaver.clock()))
+    leaver.run(leaver.member.terminate)
     while leaver.lifecycle.serves(leaver.clock()):
         quiet.world.run_until(quiet.world.now + 1)  # until all has landed
 

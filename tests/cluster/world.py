@@ -8,38 +8,34 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop, heappush
-from typing import Any
 from uuid import UUID
 
 from coterie.base.topic_names import OFFSETS_TOPIC
-from coterie.broker.cluster.actions import Action, Connect, Drain, Exit, Fence, Resume, Serve, Suspend
 from coterie.broker.cluster.changes import (
-    Change,
     Changed,
     CreateTopics,
     GiveLeadership,
     NewTopic,
-    NotChanged,
+    PartitionKey,
     TakeOver,
 )
+from coterie.broker.cluster.engine import MetadataSession
 from coterie.broker.cluster.giving_back import GivingBack
-from coterie.broker.cluster.image import Delta, PartitionRow
-from coterie.broker.cluster.lifecycle import BrokerLifecycle, Phase
+from coterie.broker.cluster.image import Image, PartitionRow
+from coterie.broker.cluster.lifecycle import BrokerLifecycle
+from coterie.broker.cluster.member import ClusterMember
 from coterie.broker.cluster.pretended import Fate, PretendedEngine, PretendedSession
 from coterie.broker.cluster.statements import (
     Answer,
     BrokerHeartbeat,
-    HeartbeatAnswer,
     ReadDelta,
     Statement,
 )
 from coterie.broker.cluster.terms import LifecycleTerms
 
 CLIENTS_EVERY_MS = 23
-GIVE_BACK_EVERY_MS = 500
-WAIT_MS = 2_500
 
 
 class Violation(AssertionError):
@@ -67,6 +63,7 @@ class World:
         self.stale_acts = 0
         self.on_takeover: Callable[[int], None] = lambda _: None
         self.on_departure: Callable[[int], None] = lambda _: None
+        self.on_offer: Callable[[int], None] = lambda _: None  # with after how many ms it is answered
         self.leaving: int | None = None
         self._agenda: list[tuple[int, int, Callable[[], None]]] = []
         self._sequence = 0
@@ -112,6 +109,8 @@ class World:
             bad = self.takeovers_get_lost and self.random.random() < 0.6
         elif not isinstance(statement, BrokerHeartbeat | ReadDelta):
             bad |= self.random.random() < 0.12
+        if isinstance(statement, GiveLeadership):
+            self.on_offer(answered_ms)
         if not bad:
             return Fate(done_ms, answered_ms)
         lost = [
@@ -164,8 +163,67 @@ class World:
         assert isinstance(made, Changed)
 
 
+class Reached:
+    """The engine as a process reaches it, if it does: what comes of it comes to the process once it runs."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._world = process.world
+
+    def connect(
+        self,
+        *,
+        opened: Callable[[MetadataSession, str], None],
+        ended: Callable[[], None],
+        notified: Callable[[int], None] | None = None,
+    ) -> None:
+        """Connect, soon or not; the process's own sessions are there for whoever disturbs them."""
+        world, process, is_membership = self._world, self._process, notified is not None
+        hears = notified if world.notifies else None
+
+        def arrive() -> None:
+            session = None
+            if process.alive and world.now >= world.cut_off_until.get(process.broker_id, 0):
+                session = world.engine.connect(
+                    process.broker_id,
+                    later=world.later,
+                    choose=lambda statement: world.fate(process.broker_id, statement),
+                    ended=lambda: process.run(ended),
+                    notified=None if hears is None else (lambda version: process.run(lambda: hears(version))),
+                    presence=is_membership and world.terms.presence,
+                )
+            if session is None:
+                process.run(ended)
+                return
+            if is_membership:
+                process.session = session
+            else:
+                process.metadata = session
+            history = world.engine.history
+            process.run(lambda: opened(Served(process, session), history))
+
+        slow = is_membership and world.now < world.slow_connects_until
+        world.later(world.random.randint(1, 800 if slow else 10), arrive)
+
+
+class Served:
+    """A session whose answers come to a process once it runs."""
+
+    def __init__(self, process: Process, session: PretendedSession) -> None:
+        self._process = process
+        self._session = session
+
+    def send(self, statement: Statement, answered: Callable[[Answer | None], None]) -> None:
+        """Send a statement."""
+        self._session.send(statement, lambda answer: self._process.run(lambda: answered(answer)))
+
+    def close(self) -> None:
+        """End the session; the engine may notice later."""
+        self._session.close(noticed_ms=self._process.world.random.choice((0, 0, 3_000)))
+
+
 class Process:
-    """One broker's process: its life, its sessions, and what waits while it is stopped."""
+    """One broker's process: a member of the cluster, and what waits while it is stopped. It hosts nothing."""
 
     def __init__(self, world: World, broker_id: int, rate: float) -> None:
         self.world = world
@@ -180,13 +238,16 @@ class Process:
         self.lifecycle = BrokerLifecycle(
             broker_id, world.terms, incarnation=UUID(int=world.random.getrandbits(128))
         )
-        self.giving = GivingBack(broker_id, 0)
         self.session: PretendedSession | None = None
         self.metadata: PretendedSession | None = None
-        self.history = ""  # of the engine that it is connected to
-        self._attempt = 0
         self._inbox: list[Callable[[], None]] = []
         self._timer = 0
+        self.member = ClusterMember(self.lifecycle, Reached(self), self, clock=self.clock, arm=self._arm)
+
+    @property
+    def giving(self) -> GivingBack:
+        """What it has offered to preferred leaders."""
+        return self.member.giving
 
     def clock(self) -> int:
         """Return the time that the process sees."""
@@ -194,30 +255,18 @@ class Process:
 
     def begin(self) -> None:
         """Begin the broker's life; clients ask it all the time."""
-        self.happen(lambda: self.lifecycle.tick(self.clock()))
+        self.member.begin()
         self._clients()
-        self._give_back()
 
     # -- being stopped, going on, ending
 
-    def serve(self, do: Callable[[], None]) -> None:
+    def run(self, do: Callable[[], None]) -> None:
         """Have the process do something, once it runs."""
         if self.alive:
             if self.stopped:
                 self._inbox.append(do)
             else:
                 do()
-
-    def happen(self, event: Callable[[], list[Action]]) -> None:
-        """Have an event come to the broker's life, and carry out what it leads to."""
-
-        def do() -> None:
-            if self.alive:
-                for action in event():
-                    self.carry_out(action)
-                self._arm()
-
-        self.serve(do)
 
     def stop(self) -> None:
         """Stop, as by SIGSTOP."""
@@ -229,7 +278,7 @@ class Process:
         inbox, self._inbox = self._inbox, []
         self.world.random.shuffle(inbox)
         for do in inbox:
-            self.serve(do)
+            self.run(do)
 
     def kill(self) -> None:
         """End at once; the engine notices within 25 ms."""
@@ -238,16 +287,16 @@ class Process:
             if session is not None:
                 session.close(noticed_ms=self.world.random.randint(5, 25))
 
-    def _arm(self) -> None:
+    def _arm(self, at_ms: int | None) -> None:
         self._timer += 1
-        timer, next_ms = self._timer, self.lifecycle.next_ms
-        if next_ms is None:
+        timer = self._timer
+        if at_ms is None:
             return
-        at = self.born + math.ceil((next_ms - self.offset) / self.rate)
+        at = self.born + math.ceil((at_ms - self.offset) / self.rate)
 
         def due() -> None:
             if timer == self._timer:
-                self.happen(lambda: self.lifecycle.tick(self.clock()))
+                self.run(self.member.tick)
 
         self.world.later(max(at - self.world.now, 1), due)
 
@@ -255,7 +304,7 @@ class Process:
 
     def _clients(self) -> None:
         if self.alive:
-            self.serve(self.answer_clients)
+            self.run(self.answer_clients)
             self.world.later(CLIENTS_EVERY_MS, self._clients)
 
     def acts_in(self, row: PartitionRow) -> bool:
@@ -267,7 +316,7 @@ class Process:
         if not self.lifecycle.serves(self.clock()):
             return
         truth = self.world.engine.image
-        if (self.lifecycle.image.version, self.history) == (truth.version, self.world.engine.history):
+        if (self.lifecycle.image.version, self.member.history) == (truth.version, self.world.engine.history):
             return  # it is the same
         for row in self.lifecycle.image.all_partitions():
             now = truth.partition(row.topic_id, row.number)
@@ -279,136 +328,46 @@ class Process:
     def _act_as_what_it_is_not(self, row: PartitionRow, now: PartitionRow) -> None:
         self.world.stale_acts += 1
         gate = self.world.gate.get(self.broker_id)
-        if gate == self.lifecycle.broker_epoch and self.history == self.world.engine.history:
+        if gate == self.lifecycle.broker_epoch and self.member.history == self.world.engine.history:
             raise Violation(f"{self.broker_id} could append to {row}, and it is {now}")
         if sum(one.broker_id == self.broker_id for one in self.world.started if one.alive) > 1:
             return  # another process was started with its id: one of them hears by its next heartbeat
-        if self.history != self.world.engine.history:
+        if self.member.history != self.world.engine.history:
             return  # what it sent is lost with its sessions, and it is about to read all anew
         if all(0.94 < one.rate < 1.06 for one in self.world.processes.values()):
             raise Violation(f"{self.broker_id} acts as the leader of {row}, and it is {now}")
 
-    def _give_back(self) -> None:
-        if self.alive:
-            self.serve(self._look_whom_to_give)
-            self.world.later(GIVE_BACK_EVERY_MS, self._give_back)
+    # -- hosting
 
-    def _look_whom_to_give(self) -> None:
-        if self.lifecycle.phase is Phase.LIVE:
-            for offer in self.giving.due(self.lifecycle.image, self.clock()):
-                self.world.later(20, lambda offer=offer: self.serve(lambda: self._offer(offer)))
+    def apply(self, before: Image, after: Image) -> None:
+        """Go by another image, which answers clients as it is."""
 
-    def _offer(self, offer: GiveLeadership) -> None:
-        giving = self.giving
+    def serve(self, broker_epoch: int) -> None:
+        """Note that it serves."""
+        self.world.note(f"{self.broker_id} serves in epoch {broker_epoch}")
 
-        def answered(answer: Answer | None) -> None:
-            assert answer is None or isinstance(answer, Changed | NotChanged)
-            self.serve(lambda: giving.answered(offer, answer))
+    def suspend(self) -> None:
+        """Note that it does not."""
+        self.world.note(f"{self.broker_id} suspends itself")
 
-        self._send_metadata(offer, answered)
+    def resume(self, *, anew: bool) -> None:
+        """Note that it does again."""
+        self.world.note(f"{self.broker_id} resumes{' anew' if anew else ''}")
 
-    # -- carrying out
+    def fence(self) -> None:
+        """Note that it is fenced."""
+        self.world.note(f"{self.broker_id} is fenced")
 
-    def carry_out(self, action: Action) -> None:
-        """Do what the broker's life wants done."""
-        match action:
-            case Connect():
-                self._connect()
-            case Serve(broker_epoch):
-                self.giving = GivingBack(self.broker_id, broker_epoch)
-                self.world.note(f"{self.broker_id} serves in epoch {broker_epoch}")
-            case Suspend() | Resume() | Fence():
-                if action == Resume(True):
-                    self.giving.forget_answers()
-                self.world.note(f"{self.broker_id} {type(action).__name__}")
-            case Drain():
-                wait_ms = self.world.random.randint(5, 60)
-                self.world.later(wait_ms, lambda: self.happen(lambda: self.lifecycle.drained(self.clock())))
-            case Exit(sentence):
-                self.exit_sentence = sentence
-                self.world.note(f"{self.broker_id} exits: {sentence!r}")
-                self.kill()
-            case BrokerHeartbeat():
-                self._send_heartbeat(action)
-            case _:
-                self._send(action)
+    def drain(self, done: Callable[[], None]) -> None:
+        """Have what was decided land some time later."""
+        self.world.later(self.world.random.randint(5, 60), lambda: self.run(done))
 
-    def _connect(self) -> None:
-        if self.session is not None:
-            self.session.close(noticed_ms=self.world.random.choice((0, 0, 3_000)))
-        self._attempt += 1
-        attempt = self._attempt
-        slow = self.world.now < self.world.slow_connects_until
-        after_ms = self.world.random.randint(1, 800 if slow else 10)
-        self.world.later(after_ms, lambda: self._connected(attempt))
+    def release(self, partitions: Sequence[PartitionKey], done: Callable[[], None]) -> None:
+        """Have what was decided there land some time later."""
+        self.world.later(20, lambda: self.run(done))
 
-    def _connected(self, attempt: int) -> None:
-        if not self.alive or attempt != self._attempt:
-            return
-
-        def ended() -> None:
-            if attempt == self._attempt:
-                self.happen(lambda: self.lifecycle.disconnected(self.clock()))
-
-        def notified(version: int) -> None:
-            self.happen(lambda: self.lifecycle.notified(version, self.clock()))
-
-        engine = self.world.engine
-        session = self._session_at(
-            ended=ended,
-            notified=notified if self.world.notifies else None,
-            presence=self.world.terms.presence,
-        )
-        if session is None:
-            ended()
-            return
-        self.session, self.history = session, engine.history
-        self.happen(lambda: self.lifecycle.connected(engine.history, self.clock()))
-
-    def _session_at(self, **terms: Any) -> PretendedSession | None:
-        """Return a session at the engine, if it can be reached."""
-        world = self.world
-        if world.now < world.cut_off_until.get(self.broker_id, 0):
-            return None
-        return world.engine.connect(
-            self.broker_id,
-            later=world.later,
-            choose=lambda statement: world.fate(self.broker_id, statement),
-            **terms,
-        )
-
-    def _send_heartbeat(self, heartbeat: BrokerHeartbeat) -> None:
-        def answered(answer: Answer | None) -> None:
-            if isinstance(answer, HeartbeatAnswer):
-                self.happen(lambda: self.lifecycle.heartbeat_answered(heartbeat, answer, self.clock()))
-
-        assert self.session is not None
-        self.session.send(heartbeat, answered)
-
-    def _send(self, statement: Change | ReadDelta) -> None:
-        def answered(answer: Answer | None) -> None:
-            if isinstance(answer, Delta) and isinstance(statement, ReadDelta):
-                self.happen(lambda: self.lifecycle.delta_read(statement, answer, self.clock()))
-            elif isinstance(answer, Changed | NotChanged) and not isinstance(statement, ReadDelta):
-                self.happen(lambda: self.lifecycle.change_answered(statement, answer, self.clock()))
-            else:
-                self.happen(lambda: self.lifecycle.unanswered(statement, self.clock()))
-
-        self._send_metadata(statement, answered)
-
-    def _send_metadata(self, statement: Statement, answered: Callable[[Answer | None], None]) -> None:
-        if self.metadata is None or not self.metadata.open:
-            self.metadata = self._session_at()
-        session = self.metadata
-        if session is None:
-            self.world.later(5, lambda: answered(None))
-            return
-        waits = [True]
-
-        def once(answer: Answer | None) -> None:
-            waits.clear()
-            answered(answer)
-
-        session.send(statement, once)
-        # Nothing is waited for for ever: whoever is stopped finds its time over when it goes on.
-        self.world.later(WAIT_MS, lambda: self.serve(lambda: session.end() if waits else None))
+    def exit(self, sentence: str) -> None:
+        """End."""
+        self.exit_sentence = sentence
+        self.world.note(f"{self.broker_id} exits: {sentence!r}")
+        self.kill()

@@ -82,7 +82,11 @@ def contradicts(before: Image, after: Image, me: int) -> bool:
     mine, now = before.brokers.get(me), after.brokers.get(me)
     if mine is not None and (now is None or now.broker_epoch < mine.broker_epoch):
         return True
-    return any(_is_undone(row, after, me) for row in before.all_partitions())
+    for topic in before.topics():
+        were, rows = before.partitions(topic.topic_id), after.partitions(topic.topic_id)
+        if rows is not were and any(_is_undone(row, after, me) for row in were):
+            return True
+    return False
 
 
 def _is_undone(was: PartitionRow, after: Image, me: int) -> bool:

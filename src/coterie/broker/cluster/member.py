@@ -211,7 +211,8 @@ class ClusterMember:
         self._membership: MetadataSession | None = None
         self._attempt = 0
         self._applied = lifecycle.image
-        self._giving = GivingBack(lifecycle.broker_id, 0)
+        self.giving = GivingBack(lifecycle.broker_id, 0)
+        """What the broker has offered to preferred leaders."""
         self._give = False  # whether something may have changed of what is to be given back
         self._gave_ms = -1
         self._retry_ms: int | None = None
@@ -309,7 +310,7 @@ class ClusterMember:
             case BrokerHeartbeat():
                 self._send_heartbeat(action)
             case Serve(broker_epoch):
-                self._giving, self._give = GivingBack(self.lifecycle.broker_id, broker_epoch), True
+                self.giving, self._give = GivingBack(self.lifecycle.broker_id, broker_epoch), True
                 self._hosting.serve(broker_epoch)
             case Suspend():
                 self._hosting.suspend()
@@ -327,7 +328,7 @@ class ClusterMember:
     def _resume(self, *, anew: bool) -> None:
         self._give = True
         if anew:
-            self._giving.forget_answers()
+            self.giving.forget_answers()
         self._hosting.resume(anew=anew)
 
     def _exit(self, sentence: str) -> None:
@@ -422,7 +423,7 @@ class ClusterMember:
 
     def _give_back(self) -> None:
         """Give back what is due. It takes a look at all partitions: only when something may have changed."""
-        giving, now_ms = self._giving, self._clock()
+        giving, now_ms = self.giving, self._clock()
         if self.lifecycle.phase is not Phase.LIVE or not (self._give or self._is_time_to_give(now_ms)):
             return
         self._give, self._gave_ms = False, now_ms
@@ -436,7 +437,7 @@ class ClusterMember:
     @property
     def _give_next_ms(self) -> int | None:
         """When there may be something to give back; what was due at the last look is offered in its turn."""
-        times = [at_ms for at_ms in (self._giving.next_ms, self._retry_ms) if at_ms is not None]
+        times = [at_ms for at_ms in (self.giving.next_ms, self._retry_ms) if at_ms is not None]
         return min((at_ms for at_ms in times if at_ms > self._gave_ms), default=None)
 
     def _offer(self, giving: GivingBack, offer: GiveLeadership) -> None:
