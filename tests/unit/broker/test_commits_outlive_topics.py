@@ -10,6 +10,7 @@ from uuid import UUID
 import pytest
 
 from coterie.base.codes import Code
+from coterie.base.topic_names import TRANSACTIONS_TOPIC
 from coterie.broker.runtime.forgetting import AGAIN_MS
 from coterie.broker.runtime.pieces import straight_on
 from coterie.storage.log.contract import StorageFailed
@@ -116,6 +117,13 @@ def test_a_commit_that_is_in_flight_when_its_topic_goes_is_dropped_behind_it(rig
 
     assert [answer.responses[0].error_code for answer in client.answers()] == [Code.NONE]
     assert committed_of(rig) == [-1]
+
+
+def test_an_internal_topic_is_made_at_once_whatever_is_in_flight(rig: LateRig):
+    """Found by the swarm: whoever needs it cannot wait."""
+    rig.commit(rig.client(), 6)
+
+    assert rig.node.topic_manager.ensure_internal(TRANSACTIONS_TOPIC) is not None
 
 
 # -- one of several, which hears of topics by an image

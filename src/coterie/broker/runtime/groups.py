@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from coterie.base.codes import Code
 from coterie.base.plain import counted
 from coterie.base.reasons import mark
-from coterie.base.topic_names import OFFSETS_TOPIC
+from coterie.base.topic_names import INTERNAL_TOPICS, OFFSETS_TOPIC
 from coterie.broker.runtime.forgetting import AGAIN_MS, Forgetting, Forgotten
 from coterie.broker.runtime.shards import HostedShard, PendingBatch, Tried
 from coterie.broker.runtime.topic_shards import CoordinatorParts, ShardsOfTopic
@@ -440,7 +440,8 @@ class Coordinator(ShardsOfTopic[ShardHost]):
             else:
                 forgotten[host] = yield from host.forgetting.forget(wanted)
         for host, found in forgotten.items():  # all land meanwhile
-            yield from host.until_settled()
+            if not wanted <= INTERNAL_TOPICS:  # those are made within what needs them: it cannot wait
+                yield from host.until_settled()
             left |= yield from host.forgetting.left_of(found)
         for host in tuple(self.hosts.values()):
             try:
