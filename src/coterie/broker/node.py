@@ -27,12 +27,16 @@ from coterie.wire.api.apis import APIS
 if TYPE_CHECKING:
     from coterie.base.ids import TopicPartition
     from coterie.broker.config.settings import BrokerSettings
+    from coterie.broker.interbroker.lives import SenderLives, SenderName
+    from coterie.broker.interbroker.markers import TransactionMarkers
+    from coterie.broker.interbroker.partitions import TransactionPartitions
+    from coterie.broker.interbroker.sender import Connect
     from coterie.broker.net.context import Context
     from coterie.broker.runtime.cleaner import Housekeeping, WorksBeside
     from coterie.broker.runtime.groups import Coordinator
     from coterie.broker.runtime.leadership import Leadership
     from coterie.broker.runtime.markers import MarkerWriter
-    from coterie.broker.runtime.transactions import TransactionCoordinator
+    from coterie.broker.runtime.transactions import AsksCoordinators, TransactionCoordinator
     from coterie.broker.topics.catalog import TopicCatalog, TopicChanges
     from coterie.broker.topics.producer_ids import ProducerIdManager
     from coterie.storage.kind import Log, LogStore
@@ -130,6 +134,8 @@ class Node:
     """Makes what member ids end in."""
     groups_loaded: Callable[[], None]
     """Called once the groups have been loaded."""
+    connect: Connect | None
+    """Opens connections to other brokers."""
 
     def __init__(
         self,
@@ -149,9 +155,11 @@ class Node:
         groups_loaded: Callable[[], None] = nothing,
         topic_manager: TopicChanges | None = None,
         producer_ids: ProducerIdManager | None = None,
+        connect: Connect | None = None,
     ) -> None:
-        """`when_writable` is for logs that write at times of their own (`ReplicaManager`). A broker alone
-        changes its topics itself, and makes its producer ids: its topics are `Topics` then.
+        """`when_writable` is for logs that write at times of their own (`ReplicaManager`), `connect` opens
+        connections to other brokers. A broker alone changes its topics itself, and makes its producer ids:
+        its topics are `Topics` then.
         """
         from coterie.broker.runtime.cleaner import Cleaner, RemoteCleaner
 
@@ -167,6 +175,7 @@ class Node:
         )
         self.led_log = store.logs.get if self.leadership.alone else self._log_if_led
         self.groups_loaded = groups_loaded
+        self.connect = connect
         self.peers = Peers(
             idle_ms=settings.connections_max_idle_ms,
             request_bytes_max=settings.socket_request_max_bytes,
@@ -249,7 +258,10 @@ class Node:
         from coterie.broker.runtime.transactions import TransactionCoordinator
 
         return TransactionCoordinator(
-            self.parts(CoordinatorParts), store=self.store, peers=self.peers, marker_writer=self.marker_writer
+            self.parts(CoordinatorParts),
+            store=self.store,
+            peers=self.peers,
+            marker_writer=self.marker_writer if self.leadership.alone else self.transaction_markers,
         )
 
     def load_transactions(self) -> TransactionCoordinator:
@@ -262,6 +274,49 @@ class Node:
         from coterie.broker.runtime.markers import MarkerParts, MarkerWriter
 
         return MarkerWriter(self.parts(MarkerParts))
+
+    # -- between brokers, where there are several
+
+    @cached_property
+    def transaction_markers(self) -> TransactionMarkers:
+        """Has the markers of this node's coordinators written, here or by who leads."""
+        from coterie.broker.interbroker.markers import TransactionMarkers
+        from coterie.broker.interbroker.sender import SenderParts
+
+        return TransactionMarkers(
+            self.parts(SenderParts),
+            topics=self.topics,
+            leadership=self.leadership,
+            local=self.marker_writer,
+        )
+
+    @cached_property
+    def transaction_partitions(self) -> TransactionPartitions:
+        """Asks the coordinators of transactions, here or elsewhere, which partitions may be written."""
+        from coterie.broker.interbroker.partitions import TransactionPartitions
+        from coterie.broker.interbroker.sender import SenderParts
+
+        return TransactionPartitions(
+            self.parts(SenderParts), topics=self.topics, load_transactions=self.load_transactions
+        )
+
+    def load_transaction_partitions(self) -> AsksCoordinators:
+        """Return the part that asks coordinators: a broker alone is all of them."""
+        return self.transactions if self.leadership.alone else self.transaction_partitions
+
+    @cached_property
+    def sender_name(self) -> SenderName:
+        """How this node calls itself where it asks others."""
+        from coterie.broker.interbroker.lives import SenderName
+
+        return SenderName(self.settings.node_id, self.new_uuid)
+
+    @cached_property
+    def sender_lives(self) -> SenderLives:
+        """The connections over which others ask."""
+        from coterie.broker.interbroker.lives import SenderLives
+
+        return SenderLives()
 
     # -- requests
 
@@ -320,6 +375,9 @@ class Node:
             self.transactions.flush_all()
             self.store.in_doubt = self.store.in_doubt and self.transactions.in_doubt()
         self.coordinator.flush_all()
+        for asks in ("transaction_markers", "transaction_partitions"):
+            if asks in vars(self):
+                getattr(self, asks).senders.close()
         self.store.close()
 
 

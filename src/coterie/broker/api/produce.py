@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from coterie.broker.runtime.clock import Clock
     from coterie.broker.runtime.leadership import Leadership
     from coterie.broker.runtime.replica_manager import ReplicaManager
-    from coterie.broker.runtime.transactions import TransactionCoordinator
+    from coterie.broker.runtime.transactions import AsksCoordinators
     from coterie.broker.topics.catalog import TopicCatalog
     from coterie.broker.topics.topic import (
         Topic,
@@ -69,7 +69,7 @@ class Parts(NamedTuple):
     led_log: Callable[[TopicPartition], Log | None]
     replica_manager: ReplicaManager
     clock: Clock
-    load_transactions: Callable[[], TransactionCoordinator]
+    load_transaction_partitions: Callable[[], AsksCoordinators]
 
 
 class Answer(NamedTuple):
@@ -441,7 +441,7 @@ class WaitingProduce:
             self.append()
             return
         header = next(iter(self.batches.values()))
-        self.parts.load_transactions().partitions(
+        self.parts.load_transaction_partitions().partitions(
             self.request.transactional_id,
             header.producer_id,
             header.producer_epoch,

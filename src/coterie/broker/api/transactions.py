@@ -12,7 +12,7 @@ from coterie.base.ids import TopicPartition
 from coterie.base.patterns import BadPattern, Pattern, read_pattern
 from coterie.base.topic_names import INTERNAL_TOPICS, OFFSETS_TOPIC
 from coterie.broker.api.groups import ask_each
-from coterie.broker.net.context import WAITS, Context, milliseconds
+from coterie.broker.net.context import WAITS, Context, Hangup, milliseconds
 from coterie.broker.refusal import STORAGE_ERRORS, storage_failed
 from coterie.broker.repeats import Repeats
 from coterie.broker.runtime.leadership import why_absent
@@ -29,6 +29,7 @@ from coterie.wire.api.entities import (
 )
 
 if TYPE_CHECKING:
+    from coterie.broker.interbroker.lives import SenderLives
     from coterie.broker.runtime.clock import Clock
     from coterie.broker.runtime.leadership import Leadership
     from coterie.broker.runtime.markers import MarkerWriter
@@ -64,6 +65,7 @@ class Parts(NamedTuple):
     clock: Clock
     transactions: TransactionCoordinator
     marker_writer: MarkerWriter
+    sender_lives: SenderLives
 
 
 def code_for_version(ctx: Context, code: Code) -> Code:
@@ -368,6 +370,7 @@ def _write_markers(parts: Parts, ctx: Context, request: Any) -> Pieces[Any]:
     if not wanted:
         return (yield from marked.response())
     for marker, watched in wanted:
+        _refuse_earlier_life(parts, ctx)
         end = TransactionEnd(
             marker.producer_id,
             marker.producer_epoch,
@@ -378,6 +381,12 @@ def _write_markers(parts: Parts, ctx: Context, request: Any) -> Pieces[Any]:
         parts.marker_writer.write(watched, end, marked.deliver(marker.producer_id, watched))
         yield
     return WAITS
+
+
+def _refuse_earlier_life(parts: Parts, ctx: Context) -> None:
+    """Raise `Hangup` for a request of a broker that sends what it wants over a later connection by now."""
+    if parts.sender_lives.is_over(ctx.client_id):
+        raise Hangup("sent markers over a connection that it has given up")
 
 
 # -- DescribeTransactions, ListTransactions

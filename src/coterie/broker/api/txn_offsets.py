@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from coterie.broker.runtime.clock import Clock
     from coterie.broker.runtime.groups import Coordinator, ShardHost
     from coterie.broker.runtime.pieces import Scheduler
-    from coterie.broker.runtime.transactions import TransactionCoordinator
+    from coterie.broker.runtime.transactions import AsksCoordinators
     from coterie.broker.topics.catalog import TopicCatalog
     from coterie.storage.log.producers import Verification
 
@@ -56,7 +56,7 @@ class Parts(NamedTuple):
     clock: Clock
     scheduler: Scheduler
     coordinator: Coordinator
-    transactions: TransactionCoordinator
+    load_transaction_partitions: Callable[[], AsksCoordinators]
 
 
 def txn_offset_commit(parts: Parts, ctx: Context, request: Any) -> Any:
@@ -142,7 +142,7 @@ class WaitingCommit:
                 self.commit(verification)
 
         mark("partition-joins-transaction" if self.joins else "transaction-verified", 28)
-        self.parts.transactions.partitions(
+        self.parts.load_transaction_partitions().partitions(
             request.transactional_id,
             request.producer_id,
             request.producer_epoch,

@@ -111,6 +111,8 @@ class BrokerSettings:
     transaction_remove_expired_transaction_cleanup_interval_ms: int
     transaction_state_log_num_partitions: int
     add_partitions_to_txn_retry_backoff_max_ms: int
+    add_partitions_to_txn_retry_backoff_ms: int
+    request_timeout_ms: int
 
     given: Mapping[str, str]  # what was set, as it was written
     notes: tuple[str, ...]  # sentences about what was set and has no effect

@@ -68,6 +68,10 @@ class Leadership(Protocol):
         """
         ...
 
+    def when_brokers_change(self, brokers_changed: Callable[[], None]) -> None:
+        """Have a function called each time that the brokers which live may be others, or elsewhere."""
+        ...
+
 
 class Alone:
     """The leadership of a cluster of one; the logs know the epochs."""
@@ -112,6 +116,9 @@ class Alone:
         """Return this node."""
         return self._node_id
 
+    def when_brokers_change(self, brokers_changed: Callable[[], None]) -> None:
+        """Do nothing: no other comes or goes."""
+
 
 class Led(NamedTuple):
     """The id of a partition's leader, None while it has none, and the epoch of the election that said so."""
@@ -133,12 +140,19 @@ class ElectedLeaders:
         self._live: dict[int, NodeEndpoint] = {}
         self._leaving: Collection[int] = ()
         self._led: dict[tuple[str, int], Led] = {}
+        self._watching: list[Callable[[], None]] = []
         self.set_live(live)
 
     def set_live(self, brokers: Iterable[NodeEndpoint], *, leaving: Collection[int] = ()) -> None:
         """Take note of which brokers live, and which of them are about to stop."""
         self._live = {one.node_id: one for one in sorted(brokers, key=lambda one: one.node_id)}
         self._leaving = leaving
+        for brokers_changed in self._watching:
+            brokers_changed()
+
+    def when_brokers_change(self, brokers_changed: Callable[[], None]) -> None:
+        """Have a function called each time that the brokers which live are set anew."""
+        self._watching.append(brokers_changed)
 
     def is_news(self, name: TopicPartition, epoch: int) -> bool:
         """Return whether no election of this or a later epoch is known of a partition (LO-8)."""

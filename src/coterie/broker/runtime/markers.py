@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
@@ -43,6 +43,14 @@ class TransactionEnd(NamedTuple):
             commit=self.commit,
             timestamp=timestamp,
         )
+
+
+class WritesMarkers(Protocol):
+    """Who has the markers of a coordinator written, here or elsewhere."""
+
+    def write(self, watched: TopicPartition, end: TransactionEnd, deliver: Callable[[Code], None]) -> None:
+        """End a producer's transaction in one partition; `deliver` is called once, at once or later."""
+        ...
 
 
 class MarkerParts(NamedTuple):

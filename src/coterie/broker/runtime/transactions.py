@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Generator, Hashable, Iterable,
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
@@ -39,7 +39,7 @@ from coterie.wire.records.batches import GrowingBatch, records_of, scan, weight_
 
 if TYPE_CHECKING:
     from coterie.broker.net.peers import Peers
-    from coterie.broker.runtime.markers import MarkerWriter
+    from coterie.broker.runtime.markers import WritesMarkers
     from coterie.broker.runtime.shards import Deliver
     from coterie.broker.runtime.topic_shards import CoordinatorParts
     from coterie.coordinator.machine import Decision, Markers, TimerKey
@@ -448,13 +448,33 @@ class Joining:
             self.transactions.ask(self.make(), lambda answer: self.deliver(answer.code))
 
 
+class AsksCoordinators(Protocol):
+    """Who asks the coordinator of a transaction about partitions that are to be written."""
+
+    def partitions(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        producer_epoch: int,
+        wanted: Sequence[TopicPartition],
+        *,
+        add: bool,
+        deliver: Callable[[Mapping[TopicPartition, Code]], None],
+    ) -> None:
+        """Join partitions to a producer's transaction, or ask whether they are in it (KIP-890).
+
+        `deliver` is called once, maybe before this returns.
+        """
+        ...
+
+
 class TransactionCoordinator(ShardsOfTopic[TransactionHost]):
     """Every shard of this node, and the way from a transactional id to its shard."""
 
     topic = TRANSACTIONS_TOPIC
 
     def __init__(
-        self, parts: CoordinatorParts, *, store: LogStore, peers: Peers, marker_writer: MarkerWriter
+        self, parts: CoordinatorParts, *, store: LogStore, peers: Peers, marker_writer: WritesMarkers
     ) -> None:
         super().__init__(parts, partition_count=parts.settings.transaction_state_log_num_partitions)
         self.settings = parts.settings.transaction_settings()
