@@ -41,6 +41,7 @@ PREFIXES = ("listener.name.", "rlmm.config.", "rsm.config.")
 
 MINUTE_MS = 60_000
 HOUSEKEEPING_LEAST_MS = 100
+INTERNAL_FACTOR = 3
 STORY_SEGMENT_BYTES = 16 << 20  # retention drops whole segments
 
 
@@ -219,9 +220,11 @@ class BrokerSettings:
         return int(self._needed("default.replication.factor"))
 
     def internal_factor(self, name: str) -> int:
-        """Return the number of replicas that the partitions of an internal topic are to have."""
+        """Return the number of replicas that the partitions of an internal topic are to have, where there are
+        several brokers: Kafka's default is theirs, and the one that is described that of a broker alone.
+        """
         prefix = "transaction.state.log" if name == TRANSACTIONS_TOPIC else "offsets.topic"
-        return int(self._needed(f"{prefix}.replication.factor"))
+        return int(self.given.get(f"{prefix}.replication.factor", INTERNAL_FACTOR))
 
     def _needed(self, name: str) -> str:
         text = self.text_of(name)

@@ -1,6 +1,7 @@
 """How the broker looks topics up, and has them changed, wherever they are written down.
 
-Of a broker alone that is its data directory (`registry`, `manager`).
+Of a broker alone that is its data directory (`registry`, `manager`), of one of several the metadata of the
+cluster (`cluster_topics`, `proposals`).
 """
 
 from __future__ import annotations
