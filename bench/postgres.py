@@ -6,7 +6,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -120,6 +119,31 @@ class Server:
         ]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd="/", **user)  # type: ignore[call-overload]
 
+    def standby(self) -> Server:
+        """Return a server that follows this one, which runs; it is to be started, and waits for no other."""
+        settings = {**self.settings, "synchronous_standby_names": ""}
+        other = Server(settings, place=self.directory.parent)
+        user = self._as_user
+        if user:
+            os.chown(other.directory, int(user["user"]), int(user["group"]))
+        command = [
+            *(
+                str(self.programs / "pg_basebackup"),
+                "-D",
+                str(other.directory / "data"),
+                "-R",
+                "-X",
+                "stream",
+            ),
+            *("-c", "fast", "--no-sync", "-d", self.url("postgres")),
+        ]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd="/", **user)  # type: ignore[call-overload]
+        return other
+
+    def promote(self) -> None:
+        """Have a server that follows another take writes itself."""
+        self.sql("postgres", "SELECT pg_promote()")
+
     def start(self) -> None:
         """Start the server, and wait until it takes connections."""
         settings = [word for name, value in self.settings.items() for word in ("-c", f"{name}={value}")]
@@ -131,6 +155,11 @@ class Server:
             self.process = subprocess.Popen(  # type: ignore[call-overload]
                 command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd="/", **self._as_user
             )
+        self.until_ready()
+
+    def until_ready(self) -> None:
+        """Return once the server takes connections. Raises `SetupError` where it has ended."""
+        assert self.process is not None
         begun = time.monotonic()
         while not self.is_ready():
             if self.process.poll() is not None or time.monotonic() - begun > START_WITHIN_S:
@@ -138,11 +167,9 @@ class Server:
             time.sleep(0.01)
 
     def is_ready(self) -> bool:
-        """Return whether the server takes connections: it asks a client that says too little who it is."""
-        if not (self.directory / "data" / "postmaster.pid").exists():
-            return False
-        *_, state = (self.directory / "data" / "postmaster.pid").read_text().splitlines() or [""]
-        return state.strip() == "ready" and _listens(self.port)
+        """Return whether the server takes connections."""
+        asked = [str(self.programs / "pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(self.port)]
+        return subprocess.run(asked, check=False).returncode == 0
 
     def stop(self, number: int = signal.SIGQUIT) -> None:
         """End the server and wait for it: SIGQUIT at once (immediate), SIGINT in order (fast), SIGKILL."""
@@ -180,14 +207,6 @@ class Server:
             *("-d", self.url(database), "-c", text),
         ]
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
-
-
-def _listens(port: int) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", port), timeout=1).close()
-    except OSError:
-        return False
-    return True
 
 
 def _kill(pid: int) -> None:

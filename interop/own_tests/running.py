@@ -16,18 +16,24 @@ __all__ = ["exits", "run_tests"]
 PATTERN = "CHECKS"
 TEST_WITHIN_S = 300
 LINES = ("-p", "no:terminal", "-p", "interop.own_tests.lines")
-OPTIONS = ("-o", "addopts=--strict-markers -p no:cacheprovider", "-m", "not interop")
+OPTIONS = ("-o", "addopts=--strict-markers -p no:cacheprovider")
+MAKE_TEST = "not interop"
+"""The tests that make test runs, as a pattern of their marks."""
 
 
 def run_tests(
-    folder: str, *, python: str | Path = sys.executable, environment: Mapping[str, str] = MappingProxyType({})
+    folder: str,
+    *,
+    python: str | Path = sys.executable,
+    environment: Mapping[str, str] = MappingProxyType({}),
+    marked: str = MAKE_TEST,
 ) -> int:
-    """Run the folder's tests, or those that CHECKS names, with more words from the command line; returns
-    pytest's exit code.
+    """Run the folder's tests of these marks, or those that CHECKS names, with more words from the command
+    line; returns pytest's exit code.
     """
     asked = os.environ.get(PATTERN)
     chosen = ["-k", asked] if asked else []
-    command = [str(python), "-m", "pytest", *LINES, *OPTIONS, "--timeout", str(TEST_WITHIN_S)]
+    command = [str(python), "-m", "pytest", *LINES, *OPTIONS, "-m", marked, "--timeout", str(TEST_WITHIN_S)]
     return subprocess.run(
         [*command, folder, *chosen, *sys.argv[1:]],
         cwd=REPOSITORY,
