@@ -17,7 +17,7 @@ from coterie.base.ids import TopicPartition
 from coterie.cli import cli
 from coterie.client import Admin
 from coterie.client.blocking.consumer import BlockingConsumer
-from coterie.story.reader import StoryReader
+from coterie.story.reader import STORY_TOPIC, Bounds, StoryReader
 from unit.story.story_schema import problems
 
 from .adapters import CLIENTS, Membership, Message
@@ -25,9 +25,11 @@ from .asynchronous import run
 from .brokers import broker
 from .commands import Command, Ended, runner
 from .running import Member, shared, wait_until
+from .soon import soon
 
 NewTopic = Callable[..., str]
 CONFLUENT = CLIENTS[0]
+PLACE = TopicPartition(STORY_TOPIC, 0)
 
 
 @pytest.fixture
@@ -207,7 +209,7 @@ def test_who_reads_a_story_from_where_it_is_there_no_more_is_told_it_from_where_
 
     async def read() -> list[dict[str, Any]]:
         async with Admin(bootstrap) as admin:
-            reader = StoryReader(admin.cluster, membership.group, offset=1 << 40, end=1 << 41)
+            reader = StoryReader(admin.cluster, membership.group, {PLACE: Bounds(1 << 40, 1 << 41)})
             return [one async for one in reader.until_now()]
 
     assert run(read())[: len(told)] == told
@@ -298,6 +300,26 @@ def test_a_broker_that_keeps_no_story_says_what_to_do(groups: Command) -> None:
     assert ended.code == 1
     assert "has no topic __group_story" in ended.complained
     assert "coterie.story.enable" in ended.complained
+
+
+def test_a_story_whose_topic_has_several_partitions_is_read_whole() -> None:
+    with broker({"coterie.story.num.partitions": 3}) as running:
+        CONFLUENT.produce(running.bootstrap, [Message(topic="t", value=b"x", partition=0)])
+        membership = Membership(topics=("t",))
+        member = Member(CONFLUENT, running.bootstrap, membership)
+        wait_until(lambda: bool(member.owns), of=[member])
+        member.stop()
+
+        async def read() -> list[dict[str, Any]]:
+            async with Admin(running.bootstrap) as admin:
+                reader = await StoryReader.open(admin.cluster, membership.group)
+                return [one async for one in reader.until_now()]
+
+        soon(lambda: "member-left" in json.dumps(run(read())))
+        told = run(read())
+
+    assert [one["at"] for one in told] == sorted(one["at"] for one in told)
+    assert len(told) > 1
 
 
 # -- offsets

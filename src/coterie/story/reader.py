@@ -2,8 +2,9 @@
 
 import json
 import logging
-from collections.abc import AsyncIterator
-from typing import Any
+from collections import deque
+from collections.abc import AsyncIterator, Iterable, Mapping
+from typing import Any, NamedTuple
 
 from coterie.base.codes import Code
 from coterie.base.errors import CoterieError, RefusedBy
@@ -16,9 +17,15 @@ from coterie.wire.records.batches import records_of, scan
 log = logging.getLogger("coterie.client")
 
 STORY_TOPIC = "__group_story"
-PLACE = TopicPartition(STORY_TOPIC, 0)
 FETCH_BYTES = 4 << 20
 WAIT_MS = 500
+
+
+class Bounds(NamedTuple):
+    """The first offset of a partition of the story, and the one after its last."""
+
+    first: int
+    end: int
 
 
 class NoStory(CoterieError):
@@ -32,13 +39,18 @@ class NoStory(CoterieError):
 
 
 class StoryReader:
-    """Reads the records of one group, the oldest first, as the JSON values that the topic holds."""
+    """Reads the records of one group, the oldest first, as the JSON values that the topic holds.
 
-    def __init__(self, cluster: Cluster, group_id: str, *, offset: int, end: int) -> None:
+    Each coordinator writes to a partition that it leads, so a group whose coordinator is another by now has
+    records in several.
+    """
+
+    def __init__(self, cluster: Cluster, group_id: str, parts: Mapping[TopicPartition, Bounds]) -> None:
         self._cluster = cluster
         self._key = group_id.encode()
-        self._offset = offset
-        self._end = end
+        self._offsets = {place: bounds.first for place, bounds in parts.items()}
+        self._ends = {place: bounds.end for place, bounds in parts.items()}
+        self._order = deque(parts)
 
     @classmethod
     async def open(cls, cluster: Cluster, group_id: str) -> "StoryReader":
@@ -46,13 +58,25 @@ class StoryReader:
         found = (await cluster.metadata([STORY_TOPIC])).topics[STORY_TOPIC]
         if found.code is Code.UNKNOWN_TOPIC_OR_PARTITION:
             raise NoStory(", ".join(map(str, cluster.bootstrap)))
-        first, end = await bounds(cluster)
-        return cls(cluster, group_id, offset=first, end=end)
+        places = [TopicPartition(STORY_TOPIC, number) for number in sorted(found.leaders)]
+        return cls(cluster, group_id, await bounds(cluster, places))
 
     async def until_now(self) -> AsyncIterator[dict[str, Any]]:
         """Yield the documents that were there when the reader was opened."""
-        while self._offset < self._end:
-            for document in await self.more():
+        if len(self._order) == 1:
+            (place,) = self._order
+            async for document in self._until_now(place):
+                yield document
+            return
+        found = [
+            document for place in self._order for document in [one async for one in self._until_now(place)]
+        ]
+        for document in sorted(found, key=lambda document: document["at"]):
+            yield document
+
+    async def _until_now(self, place: TopicPartition) -> AsyncIterator[dict[str, Any]]:
+        while self._offsets[place] < self._ends[place]:
+            for document in await self._more(place):
                 yield document
 
     async def more(self) -> list[dict[str, Any]]:
@@ -60,14 +84,19 @@ class StoryReader:
 
         What is there no more is passed over: retention took it, or the broker has begun another story.
         """
+        self._order.rotate(-1)
+        return await self._more(self._order[0])
+
+    async def _more(self, place: TopicPartition) -> list[dict[str, Any]]:
         try:
-            batches = await self._fetch()
+            batches = await self._fetch(place)
         except RefusedBy as refusal:
             if refusal.code is not Code.OFFSET_OUT_OF_RANGE:
                 raise
             log.warning("what was to be told next is gone; the story goes on from where it now begins")
-            self._offset, end = await bounds(self._cluster)
-            self._end = min(self._end, end)
+            now = (await bounds(self._cluster, [place]))[place]
+            self._offsets[place] = now.first
+            self._ends[place] = min(self._ends[place], now.end)
             return []
         found = []
         for at, header in scan(batches):
@@ -75,20 +104,20 @@ class StoryReader:
                 found += [
                     json.loads(record.value or b"{}")
                     for record in records_of(batches, at)
-                    if record.key == self._key and record.offset >= self._offset
+                    if record.key == self._key and record.offset >= self._offsets[place]
                 ]
-            self._offset = header.last_offset + 1
+            self._offsets[place] = header.last_offset + 1
         return found
 
-    async def _fetch(self) -> bytes:
+    async def _fetch(self, place: TopicPartition) -> bytes:
         async def ask() -> bytes:
-            address = (await self._cluster.leaders([PLACE]))[PLACE]
+            address = (await self._cluster.leaders([place]))[place]
             broker = await self._cluster.connection(address)
             answer = await broker.call(
                 ApiKey.FETCH,
                 lambda version: messages.fetch(
                     version,
-                    {PLACE: self._offset},
+                    {place: self._offsets[place]},
                     max_wait_ms=WAIT_MS,
                     max_bytes=FETCH_BYTES,
                     partition_max_bytes=FETCH_BYTES,
@@ -98,14 +127,14 @@ class StoryReader:
             )
             code, batches = messages.read_fetch(answer)
             if code:
-                raise RefusedBy(code, f"Fetch of {PLACE}")
+                raise RefusedBy(code, f"Fetch of {place}")
             return batches
 
         return await self._cluster.retrying("Fetch", ask, forget=lambda: self._cluster.forget([STORY_TOPIC]))
 
 
-async def bounds(cluster: Cluster) -> tuple[int, int]:
-    """Return the first offset of the story, and the one after its last."""
-    first = (await cluster.list_offsets({PLACE: messages.EARLIEST}))[PLACE].offset
-    end = (await cluster.list_offsets({PLACE: messages.LATEST}))[PLACE].offset
-    return first, end
+async def bounds(cluster: Cluster, places: Iterable[TopicPartition]) -> dict[TopicPartition, Bounds]:
+    """Return the bounds of each partition of the story."""
+    first = await cluster.list_offsets(dict.fromkeys(places, messages.EARLIEST))
+    end = await cluster.list_offsets(dict.fromkeys(first, messages.LATEST))
+    return {place: Bounds(first[place].offset, end[place].offset) for place in first}

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from coterie.broker.runtime.purgatory import Purgatory
     from coterie.broker.runtime.replica_manager import ReplicaManager
     from coterie.broker.topics.catalog import TopicChanges
+    from coterie.storage.kind import Log
 
 log = logging.getLogger("coterie.story")
 
@@ -82,10 +83,15 @@ class StoryParts(NamedTuple):
     purgatory: Purgatory
     topic_manager: TopicChanges
     replica_manager: ReplicaManager
+    led_log: Callable[[TopicPartition], Log | None]
 
 
 class StoryTopic:
-    """Writes rebalances to the log and, unless `coterie.story.enable` is off, moves too to the topic."""
+    """Writes rebalances to the log and, unless `coterie.story.enable` is off, moves too to the topic.
+
+    They go to a partition of the topic that this broker leads: those of a group to one, while its coordinator
+    stays.
+    """
 
     def __init__(self, parts: StoryParts) -> None:
         self._parts = parts
@@ -120,11 +126,23 @@ class StoryTopic:
 
     def _round(self, _: object, now_ms: int) -> None:
         self._scheduled = False
+        if self._is_coming():
+            self._later(PAUSE_MS)
+            return
         try:
             self._write_some()
         finally:  # whatever becomes of one, the others are written
             if self._queue or self._current is not None:
                 self._later(ROUND_MS)
+
+    def _is_coming(self) -> bool:
+        """Return whether the topic is being made, so that what waits can be written to it soon."""
+        if not self._parts.settings.coterie_story_enable:
+            return False
+        try:
+            return self._parts.topic_manager.ensure_internal(STORY_TOPIC) is None
+        except (StorageFailed, OSError):  # which is said when something is to be written
+            return False
 
     def _write_some(self) -> None:
         """Write so much at once that no heartbeat notices."""
@@ -199,13 +217,22 @@ class StoryTopic:
         config = self._parts.settings.log_base if there is None else there.config
         return max(0, config.max_message_bytes - BATCH_BYTES)
 
+    def _partition(self) -> int:
+        """Return the partition to write to. Raises `StorageFailed`, or OSError."""
+        topic = self._parts.topic_manager.ensure_internal(STORY_TOPIC)
+        if topic is None:
+            raise StorageFailed(f"topic {STORY_TOPIC} is being created")
+        for number in range(topic.partitions):
+            if self._parts.led_log(TopicPartition(STORY_TOPIC, number)) is not None:
+                return number
+        raise StorageFailed(f"this broker leads no partition of {STORY_TOPIC}")
+
     def _write(self, records: list[Record]) -> None:
         now_ms = self._parts.clock.now_ms()
         try:
-            if self._parts.topic_manager.ensure_internal(STORY_TOPIC) is None:
-                raise StorageFailed(f"topic {STORY_TOPIC} is being created")
+            number = self._partition()
             self._parts.replica_manager.append(
-                STORY_TOPIC, 0, build_batch(records), now_ms=now_ms, origin="coordinator"
+                STORY_TOPIC, number, build_batch(records), now_ms=now_ms, origin="coordinator"
             )
         except (AppendRefused, StorageFailed, OSError) as refused:
             if not self._lost:

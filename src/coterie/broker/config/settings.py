@@ -197,7 +197,7 @@ class BrokerSettings:
     def internal_topic(self, name: str) -> tuple[int, dict[str, str]]:
         """Return the number of partitions and the settings with which an internal topic is made."""
         if name == STORY_TOPIC:
-            return 1, {
+            return int(self._needed("coterie.story.num.partitions")), {
                 "cleanup.policy": "delete",
                 "retention.bytes": self._needed("coterie.story.retention.bytes"),
                 "retention.ms": self._needed("coterie.story.retention.ms"),
@@ -249,6 +249,7 @@ SPECIAL = (  # read another way than by a field of their own
     "advertised.listeners",
     "broker.id",
     "controller.listener.names",
+    "coterie.story.num.partitions",
     "coterie.story.retention.bytes",
     "coterie.story.retention.ms",
     "listener.security.protocol.map",
