@@ -31,7 +31,9 @@ OFFSET_FETCH = 9
 NODES = (1, 2, 3)
 TOPICS = {TOPIC: PARTITIONS, OFFSETS_TOPIC: SHARDS, TRANSACTIONS_TOPIC: SHARDS}
 REQUEST_TIMEOUT_MS = 1_000
-TROUBLED_MS, ENDS_WITHIN_MS = 8_000, 60_000
+PRODUCERS = 4
+TROUBLES = ("move", "move", "break", "break_one_end", "freeze", "cut", "kill")
+TROUBLED_MS, ENDS_WITHIN_MS = 5_000, 10_000
 
 
 class Broker:
@@ -102,8 +104,9 @@ class Broker:
 class Driver:
     """Brokers, producers and troubles, by seed."""
 
-    def __init__(self, seed: int, *, producers: int = 4) -> None:
+    def __init__(self, seed: int, troubles: tuple[str, ...] = TROUBLES) -> None:
         self.world = World(seed)
+        self.troubles = troubles
         self.links: list[Link] = []
         self.cut: set[tuple[int, int]] = set()
         self.led: dict[TopicPartition, Led] = {}
@@ -117,7 +120,7 @@ class Driver:
         for topic, partitions in TOPICS.items():
             for number in range(partitions):
                 self.elect(TopicPartition(topic, number), NODES[number % len(NODES)])
-        self.producers = [Producer(self, number) for number in range(producers)]
+        self.producers = [Producer(self, number) for number in range(PRODUCERS)]
         self.world.later(300, self._trouble)
 
     def new_uuid(self) -> UUID:
@@ -183,18 +186,7 @@ class Driver:
     def _trouble(self) -> None:
         if self.calm:
             return
-        self.world.random.choice(
-            (
-                self._move,
-                self._move,
-                self._break,
-                self._break,
-                self._freeze,
-                self._freeze,
-                self._cut,
-                self._kill,
-            )
-        )()
+        getattr(self, f"_{self.world.random.choice(self.troubles)}")()
         self.world.later(self.world.between(20, 400), self._trouble)
 
     def _move(self) -> None:
@@ -202,9 +194,10 @@ class Driver:
         self.world.tell(f"{name} moves")
         self.elect(name, self.world.random.choice(NODES))
 
-    def _open_link(self) -> Link | None:
+    def _open_link(self, kind: str = "") -> Link | None:
         self.links = [one for one in self.links if not one.gone]
-        return self.world.random.choice(self.links) if self.links else None
+        found = [one for one in self.links if kind in one.connection.client_id]
+        return self.world.random.choice(found) if found else None
 
     def _break(self) -> None:
         link = self._open_link()
@@ -212,13 +205,15 @@ class Driver:
             self.world.tell(f"{link} breaks")
             link.broken()
 
+    def _break_one_end(self) -> None:
+        link = self._open_link("-markers-")
+        if link is not None:
+            self.world.tell(f"{link} is broken at one end")
+            link.half_broken(self.world.now_ms + self.world.between(50, REQUEST_TIMEOUT_MS))
+
     def _freeze(self) -> None:
         link = self._open_link()
         if link is not None:
-            if self.world.chance(0.5):
-                self.world.tell(f"{link} is broken at one end")
-                link.half_broken(self.world.now_ms + self.world.between(20, REQUEST_TIMEOUT_MS))
-                return
             direction = self.world.random.choice((link.requests, link.answers))
             for_good = self.world.chance(0.2)
             span_ms = 10**9 if for_good else self.world.between(50, 3 * REQUEST_TIMEOUT_MS)
@@ -328,10 +323,10 @@ def outcomes(log: Any) -> list[tuple[tuple[int, int], bool]]:
     return found
 
 
-def violation_of(seed: int) -> Violation | None:
+def violation_of(seed: int, troubles: tuple[str, ...] = TROUBLES) -> Violation | None:
     """Return the promise that is broken by a seed, if one is."""
     try:
-        Driver(seed).run()
+        Driver(seed, troubles).run()
     except Violation as violation:
         return violation
     return None

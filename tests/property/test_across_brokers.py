@@ -8,12 +8,13 @@ import pytest
 
 from coterie.base.codes import Code
 from coterie.broker.interbroker import markers
+from coterie.broker.interbroker.lives import SenderLives
 from coterie.broker.interbroker.markers import MarkerRequests
 from coterie.broker.interbroker.partitions import PartitionRequests, Question
 from coterie.broker.interbroker.sender import PeerSender
 from coterie.broker.runtime.markers import TransactionEnd
 from planting import Faults
-from property.across_driver import violation_of
+from property.across_driver import TROUBLES, violation_of
 
 Patch = pytest.MonkeyPatch
 FAULTS = Faults()
@@ -76,12 +77,24 @@ def what_is_said_of_one_transaction_is_taken_for_another(patch: Patch) -> None:
 
 
 @FAULTS
+def markers_of_a_connection_that_was_given_up_are_written(patch: Patch) -> None:
+    patch.setattr(SenderLives, "is_over", lambda self, client_id: False)
+
+
+@FAULTS
 def a_broker_that_is_silent_is_waited_for(patch: Patch) -> None:
     patch.setattr(PeerSender, "_watch", lambda self: None)
 
 
-# The first seed that finds a fault, where it is not the first of all.
-FOUND_BY = {"a-broker-that-is-silent-is-waited-for": 2}
+# Faults that few seeds find, with one that does; whoever changes what is drawn has the test look for another.
+FOUND_BY = {
+    "a-broker-that-is-silent-is-waited-for": 5,
+    "markers-of-a-connection-that-was-given-up-are-written": 9,
+    "what-is-said-of-one-transaction-is-taken-for-another": 6,
+}
+SEEDS = 100
+# Whether a marker comes late, and finds the next transaction open, is a matter of milliseconds.
+TROUBLES_OF = {"markers-of-a-connection-that-was-given-up-are-written": ("break_one_end",)}
 
 
 @pytest.mark.slow
@@ -94,5 +107,6 @@ def test_transactions_across_brokers_are_whole_or_not_there(seed: int) -> None:
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_fault_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     FAULTS[name](monkeypatch)
+    seeds = (FOUND_BY.get(name, 0), *range(SEEDS))
 
-    assert violation_of(FOUND_BY.get(name, 0)) is not None
+    assert any(violation_of(seed, TROUBLES_OF.get(name, TROUBLES)) for seed in seeds)

@@ -63,7 +63,7 @@ class PeerConnection:
         waits hears of it.
         """
         self.is_open = False
-        self._client_id = client_id
+        self.client_id = client_id
         self._clock = clock
         self._opened = opened
         self._ended = ended
@@ -97,7 +97,7 @@ class PeerConnection:
         cls = type(request)
         response = response_type(cls.__api_key__, cls.__version__)
         self._under_way.append(UnderWay(self._correlation_id, self._clock(), response, answered))
-        self._transport.write(encode_request(self._correlation_id, self._client_id, request))
+        self._transport.write(encode_request(self._correlation_id, self.client_id, request))
 
     def close(self, why: str) -> None:
         """End it, unless it has: whoever waits is answered with None, and what still comes is dropped."""
