@@ -136,6 +136,25 @@ def test_a_batch_that_comes_again_waits_for_the_first():
     assert log.append(idempotent(0), now_ms=NOW).landed
 
 
+def test_who_waits_for_an_earlier_append_hears_of_it_first():
+    store, told = a_store(), Told()
+    log = a_log(store)
+    first = log.append(idempotent(0), now_ms=NOW)
+    store.step()  # the round is under way with the first alone
+    second = log.append(idempotent(1), now_ms=NOW)
+    told.of(log, "second", second.last_offset)
+
+    again = log.append(idempotent(0), now_ms=NOW)
+    told.of(log, "first again", again.last_offset)
+
+    assert again.last_offset == first.last_offset
+    while not told.words:
+        store.step()
+    assert told.words == [("first again", LANDED)]
+    store.settle()
+    assert told.words == [("first again", LANDED), ("second", LANDED)]
+
+
 def test_who_is_fenced_appends_nothing_and_its_next_leader_has_what_landed():
     store, told = a_store(), Told()
     log = a_log(store)

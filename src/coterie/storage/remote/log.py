@@ -6,9 +6,9 @@ that has landed since the log was opened, and what it was opened with, is held i
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -17,18 +17,20 @@ from coterie.storage.config import LogConfig
 from coterie.storage.epochs import Epochs, begun, from_start, until_end
 from coterie.storage.log.aborted import AbortedIndex, AbortedSpan
 from coterie.storage.log.contract import Appended, AppendRefused, Landed, OffsetOutOfRange
-from coterie.storage.log.placing import Placed, PlacingLog, learn
+from coterie.storage.log.placing import Placed, PlacingLog, Span, learn
 from coterie.storage.log.producers import ProducerState
 from coterie.storage.remote.chunk import Chunk, PendingAppend
 from coterie.storage.remote.lane import Lane
-from coterie.wire.records.batches import HEADER_SIZE, BatchHeader, scan
+from coterie.wire.records.batches import HEADER_SIZE, scan
 from coterie.wire.records.visible import AbortedTransaction
 
 
 class Batch(NamedTuple):
-    """A batch that has landed."""
+    """A batch that has landed, and of its header what readers go by."""
 
-    header: BatchHeader
+    base_offset: int
+    max_timestamp: int
+    records: int
     data: bytes
 
 
@@ -86,7 +88,7 @@ class RemoteLog(PlacingLog):
         self.producers = ProducerState()
         self.producers.take_over(self._state.producers)
         self._flights: deque[Flight] = deque()
-        self._waiting: list[tuple[int, Landed]] = []
+        self._waiting: deque[tuple[int, Landed]] = deque()  # by the offsets that they wait for
 
     # -- what it is
 
@@ -128,7 +130,8 @@ class RemoteLog(PlacingLog):
 
     def _put(self, place: Placed, now_ms: int, wall_ms: int) -> Appended:
         data = b"".join(place.parts)
-        aborted = [AbortedSpan(*ended[:4]) for ended in learn(self.producers, place) if ended.aborted]
+        spans = place.spans
+        ends = learn(self.producers, place) if place.has_producers else ()
         flight = Flight(place, data)
         self._flights.append(flight)
         self.lane.put(
@@ -137,13 +140,13 @@ class RemoteLog(PlacingLog):
                 place.base_offset,
                 place.next_offset - 1,
                 self.latest_epoch,
-                max(timestamp for _, _, timestamp in place.spans),
-                len(place.spans),
+                spans[0][2] if len(spans) == 1 else max([timestamp for _, _, timestamp in spans]),
+                len(spans),
                 len(data),
                 (data,),
-                _heads(place, data),
+                data[:HEADER_SIZE] if len(spans) == 1 else _heads(place, data),
                 partial(self._decided, flight),
-                aborted,
+                [AbortedSpan(*ended[:4]) for ended in ends if ended.aborted] if ends else (),
             )
         )
         if flight.refused is not None:  # the lane takes nothing any more
@@ -153,10 +156,13 @@ class RemoteLog(PlacingLog):
 
     def when_landed(self, last_offset: int, done: Landed) -> None:
         """Have `done` called once what was appended up to an offset lasts, or never will."""
+        waiting = self._waiting
         if last_offset < self._state.end_offset:
             done(None)
-        else:
-            self._waiting.append((last_offset, done))
+        elif not waiting or waiting[-1][0] <= last_offset:
+            waiting.append((last_offset, done))
+        else:  # of a batch that has come again
+            waiting.insert(bisect_right([offset for offset, _ in waiting], last_offset), (last_offset, done))
 
     def _decided(self, flight: Flight, refused: AppendRefused | None) -> None:
         if refused is None:
@@ -167,14 +173,16 @@ class RemoteLog(PlacingLog):
     def _land(self, flight: Flight) -> None:
         first = self._flights.popleft()
         assert first is flight, f"{self.name}: appends land in order"
-        self._keep(flight.data)
-        self._note_ended(flight.place)
-        end = self._state.end_offset = flight.place.next_offset
-        landed = [done for offset, done in self._waiting if offset < end]
-        if landed:
-            self._waiting = [one for one in self._waiting if one[0] >= end]
-            for done in landed:
-                done(None)
+        place, waiting = flight.place, self._waiting
+        self._keep(flight.data, place.spans)
+        if place.has_producers:
+            self._note_ended(place)
+        end = self._state.end_offset = place.next_offset
+        landed = []
+        while waiting and waiting[0][0] < end:
+            landed.append(waiting.popleft()[1])
+        for done in landed:  # who may have the rest refused
+            done(None)
 
     def _take_back(self, flight: Flight, refused: AppendRefused) -> None:
         """Undo an append, the newest. Once all in flight are undone, those of other logs too, tell who waits
@@ -187,7 +195,7 @@ class RemoteLog(PlacingLog):
             return
         self.producers.take_over(self._state.producers)
         self._state.epochs = until_end(self._state.epochs, self.end_offset)
-        waiting, self._waiting = self._waiting, []
+        waiting, self._waiting = self._waiting, deque()
         for _, done in reversed(waiting):
             self.lane.when_taken_back(partial(done, refused))
 
@@ -206,19 +214,22 @@ class RemoteLog(PlacingLog):
         end = chunk.last_offset + 1
         if chunk.leader_epoch > self.latest_epoch:
             self._state.epochs = begun(self._state.epochs, chunk.leader_epoch, chunk.base_offset)
-        self._keep(data)
+        self._keep(data, spans)
         self._note_ended(Placed(data, (data,), spans, chunk.base_offset, end, -1))
         self._state.end_offset = max(self._state.end_offset, end)
 
     def _note_ended(self, place: Placed) -> None:
-        for ended in learn(self._state.producers, place) if place.has_producers else ():
+        for ended in learn(self._state.producers, place):
             if ended.aborted:
                 self._aborted.add(AbortedSpan(*ended[:4]))
 
-    def _keep(self, data: bytes) -> None:
-        for at, header in scan(data):
-            self._batches.append(Batch(header, data[at : at + header.size]))
-            self._lasts.append(header.last_offset)
+    def _keep(self, data: bytes, spans: Sequence[Span]) -> None:
+        at = 0
+        for header, base_offset, max_timestamp in spans:
+            end = at + header.size
+            self._batches.append(Batch(base_offset, max_timestamp, header.count, data[at:end]))
+            self._lasts.append(base_offset + header.last_offset_delta)
+            at = end
         self._bytes += len(data)
 
     def _from(self, offset: int) -> Iterator[Batch]:
@@ -241,8 +252,8 @@ class RemoteLog(PlacingLog):
         end = state.end_offset if end_offset is None else min(end_offset, state.end_offset)
         found: list[bytes] = []
         left = max_bytes
-        for header, data in self._from(offset) if offset < end else ():
-            if header.base_offset >= end or (len(data) > left and (found or not at_least_one)):
+        for base_offset, _, _, data in self._from(offset) if offset < end else ():
+            if base_offset >= end or (len(data) > left and (found or not at_least_one)):
                 break
             found.append(data)
             left -= len(data)
@@ -270,13 +281,13 @@ class RemoteLog(PlacingLog):
         return sum(len(batch.data) for batch in self._batches[first:behind])
 
     def batch_from(self, timestamp_ms: int, offset: int) -> bytes | None:
-        for header, data in self._from(max(offset, self._state.start_offset)):
-            if header.max_timestamp >= timestamp_ms and header.count:
+        for _, max_timestamp, records, data in self._from(max(offset, self._state.start_offset)):
+            if max_timestamp >= timestamp_ms and records:
                 return data
         return None
 
     def youngest_batch(self) -> bytes | None:
-        times = (header.max_timestamp for header, _ in self._from(self._state.start_offset))
+        times = (batch.max_timestamp for batch in self._from(self._state.start_offset))
         highest = max(times, default=-1)
         return None if highest < 0 else self.batch_from(highest, self._state.start_offset)
 
