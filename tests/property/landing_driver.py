@@ -117,9 +117,12 @@ class Party:
 class Driver:
     """One seed: what is asked, what lands, what is refused, and what must hold after each step."""
 
-    def __init__(self, seed: int) -> None:
+    path = "tests/property/landing_driver.py"
+    """Where a seed can be lived again."""
+
+    def __init__(self, seed: int, rig: LateRig | None = None) -> None:
         self.random = Random(seed)
-        self.rig = LateRig(message_max_bytes=BATCH_BYTES_MOST)
+        self.rig = rig or LateRig(message_max_bytes=BATCH_BYTES_MOST)
         self.parties = [self._party(number) for number in range(CLIENTS)]
         self.story: list[str] = []
         self.answered = 0
@@ -266,10 +269,13 @@ class Driver:
 
     def step(self) -> None:
         """Do one thing, drawn by the seed, and look at what it has led to."""
-        acts, weights = ACTS
+        acts, weights = self._acts()
         act = self.random.choices(acts, weights)[0]
         act(self)
         self.take_answers()
+
+    def _acts(self) -> Weighed:
+        return ACTS
 
     def ask(self) -> None:
         """Have somebody ask who waits for nothing, and do what is put off, or not yet."""
@@ -528,10 +534,12 @@ def mistakes_listed() -> Iterator[list[str]]:
         logger.removeHandler(handler)
 
 
-def violation_of(seed: int, tell: Callable[[str], None] = lambda line: None) -> str:
+def violation_of(
+    seed: int, tell: Callable[[str], None] = lambda line: None, *, drives: Callable[[int], Driver] = Driver
+) -> str:
     """What was broken by a seed and how to see it again, "" if nothing was; `tell` gets the story."""
-    again = f"seed {seed}, PYTHONPATH=.:tests python tests/property/landing_driver.py {seed}"
-    driver = Driver(seed)
+    driver = drives(seed)
+    again = f"seed {seed}, PYTHONPATH=.:tests python {driver.path} {seed}"
     with mistakes_listed() as mistakes:
         try:
             for _ in range(STEPS):

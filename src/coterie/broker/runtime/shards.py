@@ -443,13 +443,7 @@ class HostedShard(ABC, Generic[C, P]):
         is halted nothing new comes.
         """
         self.flush()
-        self._when_drained(done)
-
-    def _when_drained(self, done: Callable[[], None]) -> None:
-        if self.is_appending:  # what a refusal leads to goes out, too
-            self.hold(partial(self._when_drained, done))
-        else:
-            done()
+        self.when_settled(done)
 
     # -- coming and going
 

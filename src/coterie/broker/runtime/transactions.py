@@ -29,6 +29,7 @@ from coterie.coordinator.txn.commands import (
     MarkersWritten,
     VerifyPartitions,
 )
+from coterie.coordinator.txn.expiry import IDS, TIMEOUTS
 from coterie.coordinator.txn.failures import NoProducerId, refusal, unfit
 from coterie.coordinator.txn.model import BUMPS_EPOCH_SINCE, EPOCH_MAX, Producer
 from coterie.coordinator.txn.records import recalled, strays
@@ -51,6 +52,7 @@ log = logging.getLogger("coterie.broker")
 AS_GOOD_AS_WRITTEN = (Code.NONE, Code.UNKNOWN_TOPIC_OR_PARTITION, Code.UNSUPPORTED_FOR_MESSAGE_FORMAT)
 # Somebody else goes on with the producer, or with the transactional id: we have nothing to say there.
 OVERTAKEN = (Code.INVALID_PRODUCER_EPOCH, Code.TRANSACTION_COORDINATOR_FENCED)
+LOOKS = (TIMEOUTS, IDS)
 LOOKED_AT_ONCE = 500  # logs, producers that they know, transactional ids
 STRAY = "%s: what producer %d has open in epoch %d is none that its coordinator will end; it is aborted"
 NOT_WRITTEN_DOWN = "%s: what was recalled is not written down: %s"
@@ -118,9 +120,11 @@ class TransactionHost(HostedShard[Command, TransactionBatch]):
         return (TRANSACTIONS_TOPIC, self.partition, key)
 
     def expire(self, key: Any, now_ms: int) -> None:
-        if self.status != self.ACTIVE:
-            return
         *_, due = key
+        if self.status != self.ACTIVE:
+            if due not in LOOKS:  # which begin anew
+                self.put_off(lambda: self.expire(key, self.clock.now_ms()))
+            return
         decision = self.execute(Expire(key=due))
         if decision is not None and decision.overdue and due not in self._seeing_to:
             self._seeing_to.add(due)
