@@ -9,6 +9,7 @@ import pytest
 
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
+from coterie.broker.runtime.leadership import ElectedLeaders, Led, NodeEndpoint
 from coterie.broker.runtime.pieces import at_once
 from coterie.storage.remote.log import RemoteLog
 from coterie.storage.remote.pretended import Fate
@@ -200,6 +201,38 @@ def test_whoever_was_taken_over_from_with_an_append_under_way_leaves_it_to_the_n
 
     assert produced(writer) == (Code.NOT_LEADER_OR_FOLLOWER, -1)
     assert other.fetched() == ["before", "under way"]
+
+
+def one_of_two(rig: RemoteRig) -> ElectedLeaders:
+    """Have the broker be one of two, that leads everything so far."""
+    here = rig.settings.node_id
+    leaders = ElectedLeaders(here, [NodeEndpoint(here, "here", 1), NodeEndpoint(here + 1, "there", 2)])
+    for name, log in rig.store.logs.items():
+        leaders.elect(name, Led(here, log.latest_epoch))
+    rig.node = rig.a_node(leaders)
+    return leaders
+
+
+@pytest.mark.parametrize("elsewhere", [True, False], ids=["elsewhere", "here again"])
+def test_a_fetch_that_waits_at_a_log_that_is_given_up_is_sent_to_the_leader(rig: RemoteRig, elsewhere: bool):
+    leaders = one_of_two(rig)
+    client = rig.client()
+    terms = {"current_leader_epoch": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20}
+    wanted = part(FETCH, 16, "FetchPartition", partition=0, **terms)
+    topic = part(FETCH, 16, "FetchTopic", topic_id=rig.topic_id("orders"), partitions=(wanted,))
+    client.send(FETCH, 16, topics=(topic,), max_wait=5_000, min_bytes=1)
+    assert client.answers() == []
+
+    leaders.elect(ORDERS, Led(rig.settings.node_id + elsewhere, 1))
+    rig.store.drop(ORDERS)
+    rig.node.purgatory.force_watching(ORDERS)
+    rig.settle()
+
+    (answer,) = client.answers()
+    (one,) = answer.responses[0].partitions
+    assert one.error_code == Code.NOT_LEADER_OR_FOLLOWER
+    assert one.current_leader.leader_id == rig.settings.node_id + elsewhere
+    assert one.current_leader.leader_epoch == 1
 
 
 # -- while the database is away

@@ -148,9 +148,17 @@ class Wanted:
             self.log, self.code = log, leader_epoch_error(log, self.epoch)
 
     def look_again(self, parts: Parts) -> None:
-        """Find out whether the partition is led here still, and in which epoch."""
-        if self.log is not None and not self.log.closed:
+        """Find out whether the partition is led here still, and in which epoch.
+
+        A log that is closed was given up, or its topic is deleted, whatever has its name by now.
+        """
+        if self.log is None:
+            return
+        if not self.log.closed:
             self.look_up(parts)
+        else:
+            self.log = None
+            self.code = why_absent(parts.topics, parts.leadership, self.topic, self.partition)
 
 
 # What a fetch asks for, by how it names it: a partition that it names again it means as it says last.

@@ -212,7 +212,7 @@ def _append_aside(
     count = read_header(data.records).count  # `TakesLong` has said that there is a header
     batch = yield Aside(prepare, (data.records, log.config, parts.clock.wall_ms()), count)
     if log.closed:  # whatever has its name by now, it was not meant
-        return {"error_code": Code.UNKNOWN_TOPIC_OR_PARTITION, "base_offset": -1}
+        return _absent(parts, topic, data)
     if isinstance(batch, AppendRefused):
         return _refused_by(parts, topic, data, batch)
     return _append(parts, topic, data, batch, verified, landings)
