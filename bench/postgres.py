@@ -176,13 +176,14 @@ class Server:
         if self.process is None:
             return
         if number == signal.SIGKILL:
-            for pid in self._children():
+            for pid in self.children():
                 _kill(pid)
         self.process.send_signal(number)
         self.process.wait()
         self.process = None
 
-    def _children(self) -> list[int]:
+    def children(self) -> list[int]:
+        """Return the processes that the server has started, one a connection and its own."""
         assert self.process is not None
         listed = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
         return [int(pid) for pid in listed.read_text().split()]

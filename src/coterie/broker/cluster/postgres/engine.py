@@ -9,6 +9,7 @@ from coterie.broker.cluster.changes import Change, Changed, NotChanged
 from coterie.broker.cluster.engine import MetadataSession
 from coterie.broker.cluster.image import Delta, DoesNotFollow, Image
 from coterie.broker.cluster.postgres.rows import read_rows
+from coterie.broker.cluster.postgres.sweeping import Sweeper
 from coterie.broker.cluster.postgres.writing import CHANNEL, write
 from coterie.broker.cluster.statements import (
     Answer,
@@ -58,6 +59,7 @@ class PostgresEngine:
         self.broker_id = broker_id
         self.lanes = lanes
         self._connections = connections
+        self.sweeper = Sweeper(connections, broker_id)
         self._known = ("", Image())
 
     def connect(
@@ -118,6 +120,8 @@ class PostgresSession:
         self._connection.run(partial(self._execute, statement), answered)
 
     def close(self) -> None:
+        if self._is_membership:
+            self._engine.sweeper.close()
         self._connection.close()
 
     # -- statements
@@ -141,7 +145,10 @@ class PostgresSession:
         rows = await connection.fetch(HEARTBEAT, *heartbeat, PRESENCE)
         version, counted, *_ = rows[0]
         shown = [Counted(*row[2:]) for row in rows if row[2] is not None]
-        return HeartbeatAnswer(counted, version, tuple(shown))
+        answer = HeartbeatAnswer(counted, version, tuple(shown))
+        if self._is_membership:
+            self._engine.sweeper.heartbeat_answered(answer)
+        return answer
 
     async def _read(self, connection: Connection, above: int) -> Delta:
         version, level = await connection.fetchrow(VERSION)

@@ -1,0 +1,137 @@
+"""The rows of a deleted topic go once all brokers know of its end, and nothing else does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from uuid import UUID
+
+import asyncpg
+import pytest
+from bench.postgres import Server
+
+from cluster.engine_kit import Broker, topic
+from coterie.broker.cluster.changes import CreateTopics, DeleteTopics
+from coterie.broker.cluster.image import Image
+from coterie.broker.cluster.postgres.sweeping import SWEEP_EVERY, sweep
+from coterie.storage.postgres import deleting
+from coterie.storage.postgres.connecting import DatabaseAddress, connect
+
+from .test_metadata import PostgresStage
+
+FILL = """
+INSERT INTO coterie.chunks_keep
+SELECT $1, base, base, 0, 0, 1, $3, ''::bytea, ''::bytea FROM generate_series(0, $2 - 1) AS base
+"""
+TABLES = ("chunks_keep", "aborted", "leader_epochs", "logs", "partitions")
+
+
+@pytest.fixture
+def on(address: DatabaseAddress) -> Callable[[Callable[[asyncpg.Connection], Awaitable[None]]], None]:
+    """Runs a scene on a connection."""
+
+    async def play(scene: Callable[[asyncpg.Connection], Awaitable[None]]) -> None:
+        connection = await connect(address)
+        await scene(connection)
+        connection.terminate()
+
+    return lambda scene: asyncio.run(play(scene))
+
+
+Play = Callable[[Callable[[asyncpg.Connection], Awaitable[None]]], None]
+
+
+async def fill(connection: asyncpg.Connection, partition_id: int, rows: int, *, size: int = 1) -> None:
+    """Have a partition with a row in each table, and so many of records."""
+    await connection.execute(FILL, partition_id, rows, size)
+    await connection.execute("INSERT INTO coterie.aborted VALUES ($1, 1, 1, 0, 0)", partition_id)
+    await connection.execute("INSERT INTO coterie.leader_epochs VALUES ($1, 0, 0)", partition_id)
+    await connection.execute("INSERT INTO coterie.logs (partition_id) VALUES ($1)", partition_id)
+
+
+async def counts(connection: asyncpg.Connection) -> list[int]:
+    """Return the number of rows of each table."""
+    return [await connection.fetchval(f"SELECT count(*) FROM coterie.{table}") for table in TABLES]
+
+
+async def make_topics(connection: asyncpg.Connection, *, deleted_at: int) -> None:
+    """Have a topic that was deleted at a version, with partition 1, and one that is there, with 2."""
+    for number, is_deleted in ((1, True), (2, False)):
+        await connection.execute(
+            "INSERT INTO coterie.topics VALUES ($1, $2, 1, '{}', 0, $3, $4)",
+            *(UUID(int=number), f"t{number}", is_deleted, deleted_at),
+        )
+        await connection.execute(
+            "INSERT INTO coterie.partitions VALUES ($1, $2, 0, '{1}', 1, 0, NULL, 0, 1)",
+            number,
+            UUID(int=number),
+        )
+
+
+def test_a_slice_has_so_many_rows_or_bytes_and_one_row_at_least(on: Play, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(deleting, "SLICE_ROWS", 10)
+    monkeypatch.setattr(deleting, "SLICE_BYTES", 50)
+
+    async def scene(connection: asyncpg.Connection) -> None:
+        await fill(connection, 1, 25)
+        await fill(connection, 2, 25, size=20)
+        await fill(connection, 3, 2, size=1_000)
+        assert [await deleting.delete_slice(connection, 1) for _ in range(4)] == [10, 10, 5, 0]
+        assert await deleting.delete_slice(connection, 2) == 3
+        assert [await deleting.delete_slice(connection, 3) for _ in range(3)] == [1, 1, 0]
+
+    on(scene)
+
+
+def test_a_slice_ends_before_the_row_that_holds_an_offset(on: Play):
+    async def scene(connection: asyncpg.Connection) -> None:
+        await fill(connection, 1, 5)
+        assert await deleting.delete_slice(connection, 1, 3) == 3
+        left = await connection.fetch("SELECT base_offset FROM coterie.chunks_keep ORDER BY 1")
+        assert [row[0] for row in left] == [3, 4]
+
+    on(scene)
+
+
+def test_the_rows_of_a_deleted_topic_go_once_all_have_seen_that_it_is(on: Play):
+    async def scene(connection: asyncpg.Connection) -> None:
+        await make_topics(connection, deleted_at=7)
+        await fill(connection, 1, 1_500)
+        await fill(connection, 2, 4)
+        assert await sweep(6, connection) == 0
+        assert await counts(connection) == [1_504, 2, 2, 2, 2]
+        assert await sweep(7, connection) == 1
+        assert await counts(connection) == [4, 1, 1, 1, 2]
+        await connection.execute(FILL, 1, 1, 1)  # it was in flight
+        assert await sweep(7, connection) == 1
+        assert await counts(connection) == [4, 1, 1, 1, 2]
+        assert await sweep(7, connection) == 1
+        assert await counts(connection) == [4, 1, 1, 1, 1]
+        assert await sweep(7, connection) == 0
+        assert await connection.fetchval("SELECT count(*) FROM coterie.topics") == 2
+
+    on(scene)
+
+
+def test_the_first_of_the_brokers_sweeps_as_its_heartbeats_are_answered(server: Server, with_tables: str):
+    stage = PostgresStage(server, server.new_database(with_tables))
+    first, second = Broker(stage, 1), Broker(stage, 2)
+    for broker in (first, second):
+        broker.register()
+    first.change(CreateTopics((topic(1, "gone", (1,), (2,)), topic(2, "stays"))))
+    deleted = first.change(DeleteTopics((UUID(int=1),)))
+
+    def partitions() -> int:
+        return int(server.sql(stage.database, "SELECT count(*) FROM coterie.partitions"))
+
+    for _ in range(SWEEP_EVERY):
+        second.heartbeat(deleted)
+        first.heartbeat(deleted - 1)
+    assert partitions() == 3
+    for _ in range(SWEEP_EVERY):
+        second.heartbeat(deleted)
+        first.heartbeat(deleted)
+    stage.until(lambda: partitions() == 1)
+
+    assert [one.name for one in Image().after(second.read(0)).topics()] == ["stays"]
+    stage.close()
