@@ -100,10 +100,10 @@ FAULTS: dict[str, Callable[[], AbstractContextManager[None]]] = {
     )
 }
 SEEDS = {
-    "commits_stay": 6,
+    "commits_stay": 23,
     "deleted_twice": 2,
     "grown_though_gone": 66,
     "topics_looked_up_once": 75,
-    "names_free_at_once": 67,
+    "names_free_at_once": 77,
     "claims_of_others_given_up": 379,
 }
