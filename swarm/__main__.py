@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from typing import Protocol
 
+from swarm.clustered.scenario import run as run_clustered
 from swarm.scenario import Outcome, run
+
+
+class Run(Protocol):
+    """Lives through the scenario of a seed."""
+
+    def __call__(self, seed: int, *, listener: Callable[[str], None] | None = None) -> Outcome:
+        """Return the outcome."""
+        ...
+
 
 CHUNK = 10
 HOUR_MS = 3_600_000
@@ -23,23 +34,23 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--first", type=int, default=0, help="the first of them (0)")
     parser.add_argument("--jobs", type=int, default=1, help="in how many processes (1)")
     parser.add_argument("--data", action="store_true", help="scenarios whose clients write and read, too")
+    parser.add_argument("--engine", action="store_true", help="scenarios of brokers over one database")
     parser.add_argument("--keep-going", action="store_true", help="go on after a failure")
     return parser
 
 
-def outcomes(seeds: Iterable[int], jobs: int, *, data: bool = False) -> Iterator[Outcome]:
+def outcomes(seeds: Iterable[int], jobs: int, kind: Run = run) -> Iterator[Outcome]:
     """Yield the outcome of each seed, in order."""
-    live = partial(run, data=data)
     if jobs <= 1:
-        yield from map(live, seeds)
+        yield from map(kind, seeds)
         return
     with ProcessPoolExecutor(jobs) as pool:
-        yield from pool.map(live, seeds, chunksize=CHUNK)
+        yield from pool.map(kind, seeds, chunksize=CHUNK)
 
 
-def tell_one(seed: int, *, quiet: bool, data: bool = False) -> int:
+def tell_one(seed: int, *, quiet: bool, kind: Run = run) -> int:
     """Live through one seed, telling everything."""
-    outcome = run(seed, data=data, listener=None if quiet else print)
+    outcome = kind(seed, listener=None if quiet else print)
     hours = outcome.simulated_ms / HOUR_MS
     print(f"seed {seed}: {hours:.2f} hours in {outcome.steps} steps, trace {outcome.trace_hash}")
     print(outcome.line if outcome.violation else "all held")
@@ -53,10 +64,10 @@ def tell_failure(outcome: Outcome) -> None:
     print(outcome.line, flush=True)
 
 
-def tell_many(seeds: range, *, jobs: int, keep_going: bool, data: bool = False) -> int:
+def tell_many(seeds: range, *, jobs: int, keep_going: bool, kind: Run = run) -> int:
     """Live through many seeds; tell the failures, and how much was simulated."""
     failed = done = simulated_ms = 0
-    for outcome in outcomes(seeds, jobs, data=data):
+    for outcome in outcomes(seeds, jobs, kind):
         done += 1
         simulated_ms += outcome.simulated_ms
         if outcome.violation:
@@ -71,10 +82,11 @@ def tell_many(seeds: range, *, jobs: int, keep_going: bool, data: bool = False) 
 def main() -> int:
     """Run what the command line asks for; return the exit code."""
     given = arguments().parse_args()
+    kind: Run = run_clustered if given.engine else partial(run, data=given.data)
     if given.seed is not None:
-        return tell_one(given.seed, quiet=given.quiet, data=given.data)
+        return tell_one(given.seed, quiet=given.quiet, kind=kind)
     seeds = range(given.first, given.first + given.seeds)
-    return tell_many(seeds, jobs=given.jobs, keep_going=given.keep_going, data=given.data)
+    return tell_many(seeds, jobs=given.jobs, keep_going=given.keep_going, kind=kind)
 
 
 if __name__ == "__main__":

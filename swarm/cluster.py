@@ -32,6 +32,7 @@ from swarm.world import World
 
 if TYPE_CHECKING:
     from coterie.broker.runtime.groups import ShardHost
+    from coterie.storage.kind import LogStore
     from swarm.checks.invariants import Checks
     from swarm.options import Options
 
@@ -49,25 +50,27 @@ class Process:
         self._soon_armed = False
         self._alarm_number = 0
         self._ahead_ms = broker.ahead_ms
-        settings = settings_of(broker.cluster.options, broker.node_id)
-        kind = LateStore if broker.cluster.options.landing_ms else MemoryStore
-        self.store = kind.open(
-            now_ms=self.clock(), disk=broker.disk, cluster_id="simulated", node_id=broker.node_id
-        )
         self.lane: Lane | None = None
-        if isinstance(self.store, LateStore):
+        self.node: Node = self._new_node(settings_of(broker.cluster.options, broker.node_id))
+
+    def _new_node(self, settings: BrokerSettings) -> Node:
+        """Return the node that this process runs, with the logs on the broker's disk."""
+        kind = LateStore if self.cluster.options.landing_ms else MemoryStore
+        disk, node_id = self.broker.disk, self.broker.node_id
+        store = kind.open(now_ms=self.clock(), disk=disk, cluster_id="simulated", node_id=node_id)
+        if isinstance(store, LateStore):
             self.lane = Lane(self.call_soon, self._land_later)
-            self.store.use(self.lane)
-        self.node: Node = Node(
+            store.use(self.lane)
+        return Node(
             settings=settings,
-            topics=Topics.open(settings, self.store, new_uuid=self.new_uuid),
-            store=self.store,
+            topics=Topics.open(settings, store, new_uuid=self.new_uuid),
+            store=store,
             clock=self.clock,
             call_soon=self.call_soon,
             alarm=self._alarm,
             aside=self._aside,
             new_uuid=self.new_uuid,
-            leadership=broker.leads,
+            leadership=self.broker.leads,
             when_writable=None if self.lane is None else self.lane.ask,
         )
 
@@ -76,6 +79,17 @@ class Process:
         """Which creates topics with their logs."""
         assert isinstance(self.node.topic_manager, TopicManager)
         return self.node.topic_manager
+
+    @property
+    def store(self) -> LogStore:
+        """The logs of the node."""
+        return self.node.store
+
+    @property
+    def files(self) -> MemoryStore:
+        """The logs, as they are on the broker's own disk."""
+        assert isinstance(self.node.store, MemoryStore)
+        return self.node.store
 
     def clock(self) -> int:
         """Return the time by this process's clock: the wall's when it started, and steady from then on."""
@@ -215,7 +229,7 @@ class Broker:
             process.lane.die(written=written)
             if written:
                 self.cluster.checks.stopping(process)
-        process.store.crash(power=power)
+        process.files.crash(power=power)
         self.cluster.world.tell(f"broker {self.node_id} {'loses power' if power else 'is killed'}")
         process.end(answers_too=power)
 
@@ -385,7 +399,7 @@ class Cluster:
         """Put the log of a partition from one disk in the place of what the other has of it."""
         process = target.process
         assert process is not None
-        store = process.store
+        store = process.files
         config = store.logs[name].config
         directory = f"{store.path}/{name}"
         with target.disk.quiet():
@@ -457,7 +471,7 @@ class Cluster:
         broker = self.brokers[node_id]
         broker.disk.heal()
         if broker.process is not None and any(
-            log.flushing.has_failed for log in broker.process.store.logs.values()
+            log.flushing.has_failed for log in broker.process.files.logs.values()
         ):
             self.crash(node_id, power=False)
             self.restart(node_id)

@@ -16,6 +16,7 @@ from coterie.wire.api.apis import ApiKey
 from swarm.world import Violation
 
 if TYPE_CHECKING:
+    from swarm.checks.journal import Readable
     from swarm.cluster import Broker, Cluster, Process
 
 NOBODY = -1
@@ -131,6 +132,11 @@ class DataLeaders:
         """Return the process that leads a partition, if any does."""
         leader = self.led[name].leader
         return None if leader == NOBODY else self.cluster.brokers[leader].process
+
+    def log(self, name: TopicPartition) -> Readable | None:
+        """Return the log of a partition, where its leader has it; None if nobody leads it."""
+        process = self.leader(name)
+        return None if process is None else process.store.logs[name]
 
     def _fail_over(self, name: TopicPartition) -> None:
         living = [broker.node_id for broker in self.cluster.brokers.values() if broker.alive]

@@ -198,15 +198,15 @@ def terms_of_the_network(random: Random, session_ms: int) -> dict[str, Any]:
     }
 
 
-def draw(world: World) -> Options:
-    """Return the options that chance picks.
+def draw(world: World, *, session_most_ms: int = SESSION_MOST_MS) -> Options:
+    """Return the options that chance picks, with sessions of members that are no longer.
 
     What has come to them later has a chance of its own, so that seeds have the rest as they had it.
     """
     random, later = world.random, Random(f"later {world.seed}")
-    session_ms = int(exp(random.uniform(log(SESSION_LEAST_MS), log(SESSION_MOST_MS))))
+    session_ms = int(exp(random.uniform(log(SESSION_LEAST_MS), log(session_most_ms))))
     if random.random() < 0.3:
-        session_ms = random.randint(SESSION_MOST_MS // 4, SESSION_MOST_MS)
+        session_ms = random.randint(max(SESSION_LEAST_MS, session_most_ms // 4), session_most_ms)
     share = random.uniform
     rebalance_ms = int(session_ms * share(0.5, 2.5))
     members, groups = random.choice((1, 2, 2, 3, 3, 4, 5)), random.choice((1, 1, 1, 1, 2))

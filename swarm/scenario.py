@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from coterie.base.codes import Code
@@ -49,12 +50,13 @@ class Outcome(NamedTuple):
     """What came about in it."""
     settled: float
     """What part of the time that they had the groups took to get to work, at most."""
-    data: bool = False
+    flag: str = ""
+    """What `python -m swarm` is to be told, besides the seed, to see it again."""
 
     @property
     def line(self) -> str:
         """The one line that says what failed and how to see it again."""
-        how = " --data" if self.data else ""
+        how = f" {self.flag}" if self.flag else ""
         return f"seed {self.seed}: {self.violation} | python -m swarm --seed {self.seed}{how}"
 
 
@@ -80,8 +82,8 @@ class Scenario:
         self.world = World(seed)
         self.options = options or draw(self.world)
         self.network = Network(self.world, self._weather())
-        self.cluster = Cluster(self.world, self.options, self.network)
-        self.checks = self.cluster.checks = Checks(self.cluster, mistakes)
+        self.cluster = self._new_cluster(mistakes)
+        self.checks = self.cluster.checks
         self.known = Known()
         self.chaos = True
         self.settled = 0.0
@@ -93,6 +95,17 @@ class Scenario:
         self.producers: list[Producer] = []
         self.ledger = Ledger()
         self.data: list[DataClient] = []
+
+    @property
+    def flag(self) -> str:
+        """What `python -m swarm` is to be told, besides the seed."""
+        return "--data" if self.options.data else ""
+
+    def _new_cluster(self, mistakes: Mistakes) -> Cluster:
+        """Return the brokers, and what is checked of them."""
+        cluster = Cluster(self.world, self.options, self.network)
+        cluster.checks = Checks(cluster, mistakes)
+        return cluster
 
     def _weather(self) -> Weather:
         options = self.options
@@ -195,9 +208,13 @@ class Scenario:
         name = self.world.random.choice(self.options.troubles)
         self.world.tell(f"trouble: {name}")
         self.world.marks.add(name)
-        TROUBLE[name](self)
+        self._trouble_of(name)()
         every_ms = self.options.trouble_every_ms
         self.world.later(self.world.between(every_ms // 2, 3 * every_ms // 2), self._trouble)
+
+    def _trouble_of(self, name: str) -> Callable[[], None]:
+        """Return the beginning of a trouble."""
+        return partial(TROUBLE[name], self)
 
     def _span_ms(self) -> int:
         """Return the length of a trouble in ms: around a session's time-out."""
@@ -333,9 +350,9 @@ class Scenario:
     def _check_data(self) -> None:
         """The logs of users' partitions hold what was acknowledged and read."""
         for name in self.cluster.data.names() if self.options.data else ():
-            leader = self.cluster.data.leader(name)
-            assert leader is not None, "it was read to the end"
-            self.ledger.check(name, leader.store.logs[name])
+            log = self.cluster.data.log(name)
+            assert log is not None, "it was read to the end"
+            self.ledger.check(name, log)
 
     # -- healing
 
@@ -531,8 +548,14 @@ def listening() -> Iterator[Mistakes]:
 
 def run(seed: int, *, data: bool = False, listener: Callable[[str], None] | None = None) -> Outcome:
     """Live through the scenario of one seed and return what came of it; with `data` of one that has any."""
+    options = with_data(draw(World(seed))) if data else None
+    return live(lambda mistakes: Scenario(seed, mistakes, options=options), listener)
+
+
+def live(make: Callable[[Mistakes], Scenario], listener: Callable[[str], None] | None = None) -> Outcome:
+    """Live through a scenario and return what came of it."""
     with listening() as mistakes:
-        scenario = Scenario(seed, mistakes, options=with_data(draw(World(seed))) if data else None)
+        scenario = make(mistakes)
         world = scenario.world
         world.listener = listener
         violation = rule = ""
@@ -546,7 +569,7 @@ def run(seed: int, *, data: bool = False, listener: Callable[[str], None] | None
     if violation:
         world.tell(violation)
     return Outcome(
-        seed,
+        world.seed,
         violation,
         rule,
         world.trace_hash(),
@@ -555,5 +578,5 @@ def run(seed: int, *, data: bool = False, listener: Callable[[str], None] | None
         tuple(world.told),
         frozenset(world.marks),
         scenario.settled,
-        data,
+        scenario.flag,
     )

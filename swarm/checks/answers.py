@@ -296,7 +296,7 @@ class Answers:
         """Only who leads a partition writes it and reads it, where each has a leader."""
         if not self._checks.options.data:
             return
-        leads = self._checks.cluster.data.led[name].leader == call.process.broker.node_id
+        leads = self._checks.leads(call, name)
         self._demand(bool(code) or leads, "only the leader serves", call, f"is served {name}")
         moved = code in (Code.NOT_LEADER_OR_FOLLOWER, Code.FENCED_LEADER_EPOCH)
         self._checks.world.marks.add("sent to the leader" if moved else "served")

@@ -234,6 +234,10 @@ class Checks:
 
     # -- answers
 
+    def leads(self, call: Call, name: TopicPartition) -> bool:
+        """Return whether a call about a user's partition may be granted where it is answered."""
+        return self.cluster.data.led[name].leader == call.process.broker.node_id
+
     def answered(self, call: Call, answer: Any) -> None:
         """Check an answer at the moment at which the broker lets it go."""
         if call.answered:
@@ -354,7 +358,11 @@ class Checks:
             del watches[group_id]
         for group_id, group in groups.items():
             if asked is None or group_id in asked:
-                self._watch(watches, group, forgiven=process.broker.disk.is_ill)
+                self._watch(watches, group, forgiven=self._is_refused(process))
+
+    def _is_refused(self, process: Process) -> bool:
+        """Return whether appends of a process may be refused, and what they were of undone."""
+        return process.broker.disk.is_ill
 
     def _watch(self, watches: dict[str, GroupWatch], group: Group, *, forgiven: bool) -> None:
         if (group.leader is None) == bool(group.members) or (
@@ -383,6 +391,10 @@ class Checks:
         if not process.broker.disk.is_ill:
             self._torn.discard(partition)
         self._flushed[partition] = max(self._flushed[partition], log.recovery_point)
+        self._take(partition, entries, process)
+
+    def _take(self, partition: int, entries: Iterable[Entry], process: Process) -> None:
+        """Check records that have just been read."""
         for entry in entries:
             self._dirty[partition].add(entry.key.group)
             if isinstance(entry.key, GroupMetadataKey):

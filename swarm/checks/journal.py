@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from coterie.storage.log.partition import PartitionLog
 from coterie.wire.payloads.consumer_offsets import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -25,6 +24,24 @@ READ_BYTES = 1 << 20
 
 GroupHistory = list[tuple[int, GroupMetadataValue | None]]
 OffsetHistory = list[tuple[int, OffsetCommitValue | None]]
+
+
+class Readable(Protocol):
+    """A log, as it is read here."""
+
+    @property
+    def start_offset(self) -> int:
+        """The offset of its first record."""
+        ...
+
+    @property
+    def high_watermark(self) -> int:
+        """The end of what lasts."""
+        ...
+
+    def read(self, offset: int, *, max_bytes: int) -> bytes:
+        """Return whole batches from the one that holds an offset."""
+        ...
 
 
 class Entry(NamedTuple):
@@ -56,7 +73,7 @@ class Journal:
         """Where in the log transactions have committed what, whatever became of them."""
         self._pending: dict[int, list[Pending]] = {}
 
-    def read(self, log: PartitionLog) -> list[Entry]:
+    def read(self, log: Readable) -> list[Entry]:
         """Return the records appended since the last call, and remember them."""
         found: list[Entry] = []
         self.end = max(self.end, log.start_offset)

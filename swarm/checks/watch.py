@@ -96,6 +96,18 @@ class GroupWatch:
             known.heard(now_ms, sure=sure)
             known.beaten |= known.is_new
 
+    def stood_still(self, for_ms: int, now_ms: int) -> None:
+        """Take note that the shard has decided nothing for so long: deadlines have waited, and sessions begin
+        anew (LO-4), as do those that ids were promised for.
+        """
+        self.phase_ms += for_ms
+        self.again_ms += for_ms if self.again_ms else 0
+        self.sync_from_ms += for_ms
+        self.promised = dict.fromkeys(self.promised, now_ms)
+        for known in self.members.values():
+            known.heard(now_ms, sure=True)
+            known.joined_ms += for_ms
+
     def synced(self, member_id: str) -> None:
         """Take note of a sync of the current generation."""
         known = self.members.get(member_id)

@@ -13,9 +13,9 @@ from typing import Any
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
 from coterie.client.net import messages
-from coterie.storage.log.partition import PartitionLog
 from coterie.wire.api.apis import ApiKey
 from coterie.wire.records.batches import Record, build_batch, records_of, scan
+from swarm.checks.journal import Readable
 from swarm.clients.client import Client
 from swarm.cluster import Broker, Cluster
 from swarm.leading import Led
@@ -56,7 +56,7 @@ class Ledger:
                 raise Violation("what was written lasts", what)
         (self.acknowledged if acknowledged else self.read).setdefault(name, {})[offset] = value
 
-    def check(self, name: TopicPartition, log: PartitionLog) -> None:
+    def check(self, name: TopicPartition, log: Readable) -> None:
         """Check that a log holds what was acknowledged and what was read, each value once."""
         found = dict(values_of(log.read(log.start_offset, max_bytes=1 << 30)))
         for known in (self.acknowledged, self.read):
@@ -83,10 +83,10 @@ class DataClient(Client):
     def behind(self) -> str:
         """Return the partition that is not read to its end, as a sentence; "" when all are."""
         for name in self.cluster.data.names():
-            process = self.cluster.data.leader(name)
-            if process is None:
+            log = self.cluster.data.log(name)
+            if log is None:
                 return f"nobody leads {name}"
-            end, position = process.store.logs[name].end_offset, self.positions.get(name, 0)
+            end, position = log.high_watermark, self.positions.get(name, 0)
             if position < end:
                 return f"{self.name} has read {name} up to {position} of {end}"
         return ""

@@ -86,6 +86,7 @@ def test_a_database_that_goes_back_goes_back_in_all(database: Database):
     database.fall_back(moment, "1")
 
     assert database.metadata.image.version == epoch
+    assert database.metadata.history == database.storage.history == "1"
     assert database.tables.end(1) == 1
     assert database.takes_appends(1, epoch)
     assert not database.takes_appends(1, later)

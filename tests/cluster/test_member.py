@@ -55,14 +55,16 @@ def test_all_images_end_up_alike_and_every_election_is_applied(cluster: Members)
     assert [broker.hosting.led for broker in cluster.brokers] == [led] * 3
 
 
-def test_a_broker_says_when_it_stops_serving(cluster: Members):
+def test_a_broker_that_was_stopped_looks_at_the_clock_before_anything_else(cluster: Members):
     broker = cluster.brokers[0]
-    assert cluster.now < broker.member.serves_until_ms <= cluster.now + 1_200
-    broker.reaches = False
-    cluster.database.go_away()
-    cluster.run(1_300)
-    assert broker.member.serves_until_ms == 0
+    cluster.now += 1_100  # nothing of the process runs
+    broker.member.look_at_clock()
+    assert broker.hosting.told[-1] != "suspend"
+    cluster.now += 200
+    broker.member.look_at_clock()
     assert broker.hosting.told[-1] == "suspend"
+    broker.member.look_at_clock()
+    assert broker.hosting.told.count("suspend") == 1
 
 
 def test_a_broker_goes_on_where_it_was_when_the_engine_is_back(cluster: Members):

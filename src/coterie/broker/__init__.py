@@ -2,6 +2,8 @@
 
 main       `serve`: opens the data directory, listens, stops cleanly
 node       one broker without its sockets, and which function answers which request
+clustered  a node that is a member of a cluster over an engine
+hosting    what such a node serves, by the metadata that it hears
 net        sockets, whose turn it is, what connections may hold
 api        one module for each family of requests
 fastpath   frequent requests of group members, answered from their bytes

@@ -132,6 +132,8 @@ class Node:
     """Runs what is to run after the requests that are being answered now, or between others."""
     new_uuid: Callable[[], UUID]
     """Makes what member ids end in."""
+    look_at_clock: Callable[[], None]
+    """Called before a client of one broker of several is answered: it may have to stop serving by now."""
     groups_loaded: Callable[[], None]
     """Called once the groups have been loaded."""
     connect: Connect | None
@@ -176,6 +178,7 @@ class Node:
         self.led_log = store.logs.get if self.leadership.alone else self._log_if_led
         self.groups_loaded = groups_loaded
         self.connect = connect
+        self.look_at_clock = nothing
         self.peers = Peers(
             idle_ms=settings.connections_max_idle_ms,
             request_bytes_max=settings.socket_request_max_bytes,

@@ -91,8 +91,8 @@ def contradicts(before: Image, after: Image, me: int) -> bool:
 
 def _is_undone(was: PartitionRow, after: Image, me: int) -> bool:
     row = after.partition(was.topic_id, was.number)
-    if row is None:
-        return False
+    if row is None:  # with its topic; or it was not there yet
+        return after.topic_by_id(was.topic_id) is not None
     if row.leader_epoch == was.leader_epoch:
         return row.leader != was.leader and me in (row.leader, was.leader)
     return row.leader_epoch < was.leader_epoch

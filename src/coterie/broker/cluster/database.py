@@ -65,5 +65,6 @@ class Database:
     def fall_back(self, moment: Moment, history: str) -> None:
         """Be as at an earlier moment: another server goes on, that was behind, in a history of its own."""
         self.storage.go_away(to=moment.mark)
+        self.storage.history = history
         self.storage.come_back()
         self.metadata.fall_back(moment.metadata, history)

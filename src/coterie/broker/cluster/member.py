@@ -55,6 +55,7 @@ SEEN_WITHIN_MS = 500
 """How long the maker of a topic waits for the other brokers to know of it, once this one does."""
 APPLIED_WITHIN_MS = 5_000
 RETRY_MS = 100
+NEVER = 1 << 62
 
 Proposed = Callable[[Changed | NotChanged | None], None]
 """Takes what came of a change; None where that is not known."""
@@ -187,8 +188,7 @@ class ClusterMember:
     """One broker's part in the cluster, from its start to its exit.
 
     `clock` is monotonic; `arm` has `tick` called at a time, and forgets the time before. The owner calls
-    `begin`, `tick` and `terminate`, asks `serves_until_ms` before anybody is answered, and calls `tick` if
-    that time has come.
+    `begin`, `tick` and `terminate`, and `look_at_clock` before anybody is answered and before any timer.
     """
 
     def __init__(
@@ -210,6 +210,7 @@ class ClusterMember:
         self._statements = _Statements(engine, clock)
         self._membership: MetadataSession | None = None
         self._attempt = 0
+        self._serves_until_ms = NEVER  # where it serves
         self._applied = lifecycle.image
         self.giving = GivingBack(lifecycle.broker_id, 0)
         """What the broker has offered to preferred leaders."""
@@ -241,10 +242,12 @@ class ClusterMember:
         """
         self._happen(lambda now_ms: self.lifecycle.refused(broker_epoch, now_ms))
 
-    @property
-    def serves_until_ms(self) -> int:
-        """When the broker stops serving unless it hears from the engine before; 0 if it does not serve."""
-        return self.lifecycle.serves_until_ms
+    def look_at_clock(self) -> None:
+        """See, before anybody is answered, whether the broker may still serve: the process may have been
+        stopped for a while. Of timers and sockets it does not know which come first when it goes on.
+        """
+        if self._clock() >= self._serves_until_ms:
+            self.tick()
 
     @property
     def image(self) -> Image:
@@ -292,6 +295,7 @@ class ClusterMember:
                     self._carry_out(action)
         finally:
             self._acting = False
+        self._serves_until_ms = self.lifecycle.serves_until_ms or NEVER
         self._give_back()
         self._answer_made()
         self._arm_next()

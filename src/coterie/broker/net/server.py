@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 from coterie.broker.net.connection import Connection
+from coterie.broker.net.gated import GatedConnection
 
 if TYPE_CHECKING:
     from coterie.broker.net.request_queue import RequestQueue
@@ -36,7 +37,8 @@ class SocketProtocol(asyncio.Protocol):
 
     def __init__(self, node: Node, queue: RequestQueue | None = None) -> None:
         """Without a `queue` every request is answered as soon as it is read."""
-        self.connection = Connection(node, queue)
+        kind = Connection if node.leadership.alone else GatedConnection
+        self.connection = kind(node, queue)
         self.data_received = self.connection.data_received  # one call less for every request
         self._fd = -1  # the socket, where it may be written to directly
         self._direct = False  # whether the transport holds nothing that has to go before

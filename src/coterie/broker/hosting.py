@@ -1,0 +1,303 @@
+"""What a node serves as a member of a cluster: by each image and in each broker epoch, and what it does when
+either is over.
+
+Who leads what a node hears by the image, and goes by it at once. What it is to lead itself it leads in a
+broker epoch only: from `serve` on, each partition once its log is open. When the engine has gone back to an
+older state, and the image contradicts what was led, all that is known is forgotten and the node registers
+anew; so it does when its lanes say that rows are gone, are another's, or that their gate is shut.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from coterie.base.ids import TopicPartition
+from coterie.base.topic_names import OFFSETS_TOPIC
+from coterie.broker.cluster.applying import (
+    DeletedTopic,
+    Differences,
+    Election,
+    contradicts,
+    differences,
+)
+from coterie.broker.cluster.image import BrokerRow, BrokerState, Image, TopicRow
+from coterie.broker.runtime.leadership import NodeEndpoint
+from coterie.storage.remote.store import LogToOpen
+
+if TYPE_CHECKING:
+    from coterie.broker.cluster.changes import PartitionKey
+    from coterie.broker.config.settings import BrokerSettings
+    from coterie.broker.net.peers import Peers
+    from coterie.broker.runtime.groups import Coordinator
+    from coterie.broker.runtime.leadership import ElectedLeaders, Elections
+    from coterie.broker.runtime.pieces import Pieces, Scheduler
+    from coterie.broker.topics.cluster_topics import ClusterTopics
+    from coterie.storage.config import LogConfig
+
+log = logging.getLogger("coterie.broker")
+
+
+class LedLogs(Protocol):
+    """The logs of what a broker leads, as `RemoteStore` has them."""
+
+    def begin(self, broker_epoch: int, history: str) -> None:
+        """Begin a broker epoch, on an engine of this history."""
+        ...
+
+    def go_on(self, history: str) -> None:
+        """Go by an engine of this history from now on."""
+        ...
+
+    def end(self) -> None:
+        """End the broker epoch: close all logs."""
+        ...
+
+    def open(self, wanted: Iterable[LogToOpen], opened: Callable[..., None]) -> None:
+        """Open logs; `opened` is called with the name of each, and with the log, later."""
+        ...
+
+    def drop(self, name: TopicPartition) -> None:
+        """Close a log, or do not open it."""
+        ...
+
+    def configure(self, name: TopicPartition, config: LogConfig) -> None:
+        """Give a log other settings."""
+        ...
+
+    def drained(self, done: Callable[[], None]) -> None:
+        """Have `done` called when all that was appended so far is landed or refused."""
+        ...
+
+    def when_room(self, callback: Callable[[], None]) -> None:
+        """Have `callback` called, once, when what is held is not too much any more."""
+        ...
+
+
+class HostingParts(NamedTuple):
+    """The parts of the node that this uses."""
+
+    settings: BrokerSettings
+    leadership: ElectedLeaders
+    elections: Elections
+    topics: ClusterTopics
+    scheduler: Scheduler
+    peers: Peers
+    load_coordinator: Callable[[], Coordinator]
+
+
+class ClusterMembership(Protocol):
+    """The member, as this answers it."""
+
+    @property
+    def history(self) -> str | None:
+        """That of the engine whose metadata the broker goes by."""
+        ...
+
+    def refused(self, broker_epoch: int) -> None:
+        """Take note that what is led in an epoch is not to be relied on."""
+        ...
+
+
+class NodeHosting:
+    """A node's part in what its membership leads to."""
+
+    member: ClusterMembership
+    """To be set before the member begins."""
+
+    def __init__(
+        self, parts: HostingParts, logs: LedLogs, *, listener: str, exit_with: Callable[[str], None]
+    ) -> None:
+        """`listener` is the name of the one that clients use; `exit_with` ends the process."""
+        self.exit = exit_with
+        self._settings = parts.settings
+        self._leaders = parts.leadership
+        self._elections = parts.elections
+        self._topics = parts.topics
+        self._scheduler = parts.scheduler
+        self._peers = parts.peers
+        self._load_coordinator = parts.load_coordinator
+        self._logs = logs
+        self._listener = listener
+        self._image = Image()
+        self._broker_epoch = 0  # in which it leads, 0 if in none
+        self._over = False  # whether it is about to be another
+        self._suspensions = 0
+
+    @property
+    def _me(self) -> int:
+        return self._leaders.node_id
+
+    # -- images
+
+    def apply(self, before: Image, after: Image) -> None:
+        """Go by another image."""
+        self._image = after
+        self._leaders.set_live(
+            _endpoints(after, self._listener),
+            leaving=[row.broker_id for row in after.brokers.values() if row.state is BrokerState.LEAVING],
+        )
+        self._topics.take(after)
+        if contradicts(before, after, self._me):
+            log.error("the engine has gone back to an older state: nothing that was led stands")
+            self._elections.forget()
+            self._register_anew()
+            before = Image()
+        self._apply(differences(before, after))
+
+    def _apply(self, found: Differences) -> None:
+        for deleted in found.deleted:
+            self._forget(deleted)
+        led = []
+        for election in found.elections:
+            name, row = election
+            if row.leader == self._me:
+                led.append(election)
+            elif self._elections.elected(name, row.leader, row.leader_epoch):
+                self._logs.drop(name)
+        self._lead(led)
+        for topic in found.changed:
+            self._configure(topic)
+        if found.deleted:
+            self._forget_commits(tuple(deleted.topic.name for deleted in found.deleted))
+
+    def _forget(self, deleted: DeletedTopic) -> None:
+        for row in deleted.partitions:
+            name = TopicPartition(deleted.topic.name, row.number)
+            self._elections.deleted(name)
+            self._logs.drop(name)
+
+    def _forget_commits(self, names: tuple[str, ...]) -> None:
+        """Have the groups that are led here drop what was committed for topics that are gone (OM-7)."""
+        if self._topics.get(OFFSETS_TOPIC) is not None:
+            self._scheduler.work(self._forgetting(names))
+
+    def _forgetting(self, names: tuple[str, ...]) -> Pieces[None]:
+        yield from self._load_coordinator().topics_deleted(names)
+
+    def _configure(self, topic: TopicRow) -> None:
+        config, _ = self._settings.stored_log_config(topic.configs)
+        for number in range(topic.partitions):
+            self._logs.configure(TopicPartition(topic.name, number), config)
+
+    def _lead(self, elections: Sequence[Election]) -> None:
+        """Lead partitions, each once its log is open. Outside of a broker epoch nothing is led."""
+        if not self._broker_epoch or self._over:
+            return
+        wanted = []
+        configs: dict[str, LogConfig] = {}
+        for name, row in elections:
+            if not self._elections.elected(name, self._me, row.leader_epoch):
+                continue
+            config = configs.get(name.topic)
+            if config is None:
+                topic = self._image.topic_by_id(row.topic_id)
+                assert topic is not None
+                config, _ = self._settings.stored_log_config(topic.configs)
+                configs[name.topic] = config
+            wanted.append(LogToOpen(name, row.partition_id, row.leader_epoch, config))
+        self._logs.open(wanted, self._opened)
+
+    def _opened(self, name: TopicPartition, _: object) -> None:
+        self._elections.opened(name)
+
+    # -- broker epochs
+
+    def serve(self, broker_epoch: int) -> None:
+        """Lead what the image says, in this broker epoch."""
+        self._broker_epoch, self._over = broker_epoch, False
+        self._logs.begin(broker_epoch, self.member.history or "")
+        image = self._image
+        self._lead(
+            [
+                Election(TopicPartition(topic.name, row.number), row)
+                for topic in image.topics()
+                for row in image.partitions(topic.topic_id)
+                if row.leader == self._me
+            ]
+        )
+
+    def suspend(self) -> None:
+        """Answer that others may lead."""
+        self._suspensions += 1
+        self._elections.suspend()
+
+    def resume(self, *, anew: bool) -> None:
+        """Go on, unless what was led does not stand. At an engine that may have gone back, the lanes look
+        before anybody is answered whether what it had confirmed is there.
+        """
+        if self._over:
+            return
+        if not anew:
+            self._elections.resume()
+            return
+        resumed = (self._broker_epoch, self._suspensions)
+
+        def looked() -> None:
+            if not self._over and resumed == (self._broker_epoch, self._suspensions):
+                self._elections.resume()
+
+        self._logs.go_on(self.member.history or "")
+        self._logs.drained(looked)
+
+    def fence(self) -> None:
+        """Lead nothing any more."""
+        self._broker_epoch, self._over = 0, False
+        self._elections.fenced()
+        self._logs.end()
+
+    def drain(self, done: Callable[[], None]) -> None:
+        """Decide and append nothing more; `done` is called once all has landed."""
+        self._elections.drain(lambda: self._logs.drained(done))
+
+    def release(self, partitions: Sequence[PartitionKey], done: Callable[[], None]) -> None:
+        """Decide and append nothing more in some partitions, until another image says who leads them."""
+        names = []
+        for topic_id, number, _ in partitions:
+            topic = self._image.topic_by_id(topic_id)
+            if topic is not None:
+                names.append(TopicPartition(topic.name, number))
+        self._elections.drain(lambda: self._logs.drained(done), names)
+
+    def _register_anew(self) -> None:
+        if self._broker_epoch and not self._over:
+            self._over = True
+            epoch = self._broker_epoch
+            self._scheduler.call_soon(lambda: self.member.refused(epoch))
+
+    # -- what the lanes say
+
+    def fenced(self) -> None:
+        """The broker epoch is gone from the gate."""
+        self._register_anew()
+
+    def lost(self, names: frozenset[TopicPartition]) -> None:
+        """Rows are gone that were confirmed: lead on in new leader epochs, from what there is."""
+        log.error("the database lacks what it had confirmed, in %s", _listed(names))
+        self._register_anew()
+
+    def conflicted(self, names: frozenset[TopicPartition]) -> None:
+        """Another leader's rows are where one's own were to be, which cannot be: begin anew."""
+        log.error("rows of another leader are in one of %s", _listed(names))
+        self._register_anew()
+
+    def full(self) -> None:
+        """Read from no client while the lanes hold too much."""
+        self._peers.pause_reading()
+        self._logs.when_room(self._peers.resume_reading)
+
+
+def _endpoints(image: Image, listener: str) -> list[NodeEndpoint]:
+    """Return the brokers that are not fenced, each where clients reach it."""
+    rows = [image.brokers[broker_id] for broker_id in image.unfenced]
+    return [_endpoint(row, listener) for row in rows if row.listeners]
+
+
+def _endpoint(row: BrokerRow, listener: str) -> NodeEndpoint:
+    found = next((one for one in row.listeners if one.name == listener), row.listeners[0])
+    return NodeEndpoint(row.broker_id, found.host, found.port, row.rack)
+
+
+def _listed(names: Iterable[TopicPartition]) -> str:
+    return ", ".join(sorted(map(str, names))) or "no log that is open"

@@ -1,0 +1,20 @@
+"""A connection to one broker of several: it looks at the clock before it answers what has come.
+
+A process that goes on after a while reads its sockets before its timers run, and others may lead by then what
+it has led.
+"""
+
+from __future__ import annotations
+
+from coterie.broker.net.connection import Connection
+
+
+class GatedConnection(Connection):
+    """A connection whose node may have to stop serving."""
+
+    __slots__ = ()
+
+    def data_received(self, data: bytes) -> None:
+        """Have the node look at the clock, and take what has come."""
+        self.node.look_at_clock()
+        super().data_received(data)

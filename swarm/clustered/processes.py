@@ -1,0 +1,321 @@
+"""A broker's process as a member of the cluster. It may be stopped and go on, as under SIGSTOP."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from coterie.broker.cluster.engine import MetadataSession
+from coterie.broker.cluster.image import Endpoint
+from coterie.broker.cluster.lifecycle import BrokerLifecycle, Phase
+from coterie.broker.cluster.pretended import PretendedSession as MetadataConnection
+from coterie.broker.cluster.statements import Answer, Statement
+from coterie.broker.clustered import ClusteredNode
+from coterie.broker.net.gated import GatedConnection
+from coterie.storage.remote.pretended import PretendedReader, PretendedSession
+from coterie.storage.remote.store import RemoteStore
+from swarm.cluster import Broker, Process
+from swarm.network import PORT, Channel
+from swarm.session import Frame, Session
+
+if TYPE_CHECKING:
+    from coterie.broker.config.settings import BrokerSettings
+    from coterie.broker.node import Node
+    from coterie.storage.remote.chunk import Chunk
+    from coterie.storage.remote.reading import LogWanted, StoredLog
+    from coterie.storage.remote.session import Answer as LaneAnswer
+    from coterie.storage.remote.session import Broken, Look
+    from swarm.clustered.cluster import DatabaseCluster
+
+LISTENER = "PLAINTEXT"
+
+
+class ClusteredSession(Session, GatedConnection):
+    """A connection to a process that may be stopped: what arrives then waits in the socket."""
+
+    process: ClusteredProcess
+
+    def receive(self, frame: Frame) -> None:
+        self.process.when_running(self, lambda: super(ClusteredSession, self).receive(frame))
+
+    def lost(self) -> None:
+        self.process.when_running(self, lambda: super(ClusteredSession, self).lost())
+
+
+class ReachedSession:
+    """A session with the metadata's engine, whose answers come to the process once it runs."""
+
+    def __init__(self, process: ClusteredProcess, connection: MetadataConnection) -> None:
+        self._process = process
+        self._connection = connection
+
+    def send(self, statement: Statement, answered: Callable[[Answer | None], None]) -> None:
+        """Send a statement."""
+        process = self._process
+        self._connection.send(statement, lambda answer: process.run(lambda: answered(answer)))
+
+    def close(self) -> None:
+        """End the session; the engine may notice later."""
+        self._connection.close(noticed_ms=self._process.world.random.choice((0, 0, 3_000)))
+
+
+class ReachedEngine:
+    """The metadata's engine, as a process reaches it, if it does."""
+
+    def __init__(self, process: ClusteredProcess) -> None:
+        self._process = process
+
+    def connect(
+        self,
+        *,
+        opened: Callable[[MetadataSession, str], None],
+        ended: Callable[[], None],
+        notified: Callable[[int], None] | None = None,
+    ) -> None:
+        """Connect, soon or not."""
+        process = self._process
+        world, engine = process.world, process.over.database.metadata
+
+        def arrive() -> None:
+            connection = None
+            if process.running and not process.is_cut_off:
+                connection = engine.connect(
+                    process.broker.node_id,
+                    later=world.later,
+                    choose=lambda statement: process.over.fates.of_metadata(process, statement),
+                    ended=lambda: process.run(ended),
+                    notified=notified and (lambda version: process.run(lambda: notified(version))),
+                    presence=notified is not None,
+                )
+            if connection is None:
+                process.run(ended)
+                return
+            process.connections.append(connection)
+            session, history = ReachedSession(process, connection), engine.history
+            process.run(lambda: opened(session, history))
+
+        world.later(world.between(1, 10), arrive)
+
+
+class ReachedReader:
+    """The way to the logs beside the lanes; what is read comes to the process once it runs."""
+
+    def __init__(self, process: ClusteredProcess) -> None:
+        self._process = process
+        self._reader = PretendedReader(process.over.database.storage)
+
+    def read_logs(
+        self,
+        wanted: Sequence[LogWanted],
+        done: Callable[[Sequence[StoredLog] | Broken], None],
+        *,
+        history: str,
+    ) -> None:
+        """Read logs."""
+        process = self._process
+        with process.over.acting(process):
+            self._reader.read_logs(wanted, lambda answer: process.run(lambda: done(answer)), history=history)
+
+    def save_starts(
+        self, starts: Mapping[int, int], done: Callable[[Broken | None], None], *, history: str
+    ) -> None:
+        """Write down where logs start."""
+        process = self._process
+        with process.over.acting(process):
+            self._reader.save_starts(
+                starts, lambda answer: process.run(lambda: done(answer)), history=history
+            )
+
+
+class LaneSession(PretendedSession):
+    """A lane's session, whose statements go by what the process's way to the database does to them."""
+
+    process: ClusteredProcess
+
+    def append(self, life: int, chunks: Sequence[Chunk]) -> None:
+        """Append, as the process."""
+        with self.process.over.acting(self.process):
+            super().append(life, chunks)
+
+    def reopen(self, life: int, look: Look) -> None:
+        """Begin a life, as the process."""
+        with self.process.over.acting(self.process):
+            super().reopen(life, look)
+
+
+class ClusteredProcess(Process):
+    """One life of a broker that is a member."""
+
+    over: DatabaseCluster
+    """The cluster."""
+
+    def __init__(self, broker: Broker, over: DatabaseCluster) -> None:
+        self.over = over
+        self.stopped = False
+        self.exits = False
+        self.cut_off_until_ms = 0
+        self.bad_until_ms = 0
+        self.refused_until_ms = 0
+        """Until when an append of its may be refused, and undone."""
+        self.silent_until_ms = 0
+        """Until when a lane may wait for an answer that does not come."""
+        self.connections: list[MetadataConnection] = []
+        self.lane_sessions: list[LaneSession] = []
+        self._inbox: list[tuple[Hashable, Callable[[], None]]] = []
+        self._arm_number = 0
+        super().__init__(broker)
+
+    def _new_node(self, settings: BrokerSettings) -> Node:
+        node_id = self.broker.node_id
+        store = RemoteStore(
+            self._new_lane_session,
+            ReachedReader(self),
+            clock=self.clock,
+            call_soon=self.call_soon,
+            later=lambda ms, do: self.world.later(ms, self.run, do),
+            data_lanes=self.over.database.lanes - 1,
+        )
+        lifecycle = BrokerLifecycle(
+            node_id,
+            self.over.terms,
+            incarnation=self.new_uuid(),
+            listeners=(Endpoint(LISTENER, self.broker.host, PORT),),
+        )
+        self.clustered = ClusteredNode(
+            settings=settings,
+            cluster_id="simulated",
+            engine=ReachedEngine(self),
+            lifecycle=lifecycle,
+            store=store,
+            listener=LISTENER,
+            clock=self.clock,
+            call_soon=self.call_soon,
+            alarm=self._alarm,
+            arm=self._arm,
+            aside=self._aside,
+            new_uuid=self.new_uuid,
+            exit_with=self._exit,
+        )
+        return self.clustered.node
+
+    def _new_lane_session(
+        self,
+        lane: int,
+        broker_epoch: int,
+        *,
+        history: Callable[[], str],
+        answered: Callable[[int, LaneAnswer], None],
+    ) -> LaneSession:
+        session = LaneSession(
+            self.over.database.storage,
+            (self.broker.node_id, lane, broker_epoch),
+            lambda life, answer: self.run(lambda: answered(life, answer)),
+            history,
+        )
+        session.process = self
+        self.lane_sessions = [*self.lane_sessions[-10:], session]
+        return session
+
+    @property
+    def phase(self) -> Phase:
+        """Where the broker is in its life."""
+        return self.clustered.member.lifecycle.phase
+
+    @property
+    def is_suspended(self) -> bool:
+        """Whether it answers nobody for what it leads, for now."""
+        return self.clustered.leaders.suspended
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether nothing that it sends arrives at the database."""
+        return self.world.now_ms < self.cut_off_until_ms
+
+    @property
+    def follows(self) -> bool:
+        """Whether it goes by the history that the database is in."""
+        return self.clustered.member.history == self.over.database.metadata.history
+
+    # -- running, or not
+
+    def run(self, do: Callable[[], None], *, only_asked: bool = False) -> None:
+        if self.stopped:
+            self._inbox.append((object(), lambda: self.run(do, only_asked=only_asked)))
+        else:
+            super().run(do, only_asked=only_asked)
+
+    def when_running(self, key: Hashable, do: Callable[[], None]) -> None:
+        """Do something now, or once the process goes on; what is of one key in its order."""
+        if self.stopped:
+            self._inbox.append((key, do))
+        elif self.running:
+            do()
+
+    def stop(self) -> None:
+        """Stop, as by SIGSTOP."""
+        self.stopped = True
+        self.world.tell(f"broker {self.broker.node_id} is stopped")
+
+    def go_on(self) -> None:
+        """Go on, and do what has come meanwhile: sockets and timers in any order, each socket in its own."""
+        if not self.stopped:
+            return
+        self.world.tell(f"broker {self.broker.node_id} goes on")
+        self.stopped = False
+        self.over.checks.forgive(self)
+        inbox, self._inbox = self._inbox, []
+        by_key: dict[Hashable, deque[Callable[[], None]]] = defaultdict(deque)
+        for key, do in inbox:
+            by_key[key].append(do)
+        keys = [key for key, _ in inbox]
+        self.world.random.shuffle(keys)
+        for key in keys:
+            self.when_running(key, by_key[key].popleft())
+
+    # -- what the node's shell owes it
+
+    def _arm(self, at_ms: int | None) -> None:
+        self._arm_number += 1
+        number = self._arm_number
+        if at_ms is not None:
+            due_ms = max(at_ms - self._ahead_ms, self.world.now_ms + 1)
+            self.world.at(due_ms, self.run, lambda: self._due(number))
+
+    def _due(self, number: int) -> None:
+        if number == self._arm_number:
+            self.clustered.member.tick()
+
+    def _ring(self, number: int) -> None:
+        if number == self._alarm_number:
+            self.clustered.ring()
+
+    def _exit(self, sentence: str) -> None:
+        self.world.tell(f"broker {self.broker.node_id} exits: {sentence or 'it was asked to'}")
+        self.exits = True
+        self.over.exited(self)
+
+    def accept(self, channel: Channel) -> Session:
+        session = ClusteredSession(self, channel)
+        self.sessions[session] = None
+        return session
+
+    def end(self, *, answers_too: bool) -> None:
+        super().end(answers_too=answers_too)
+        for connection in self.connections:
+            connection.close(noticed_ms=self.world.between(5, 25))
+        self._inbox.clear()
+
+    # -- its way to the database
+
+    def cut(self, *, silently: bool) -> None:
+        """Break its connections to the database, or let nothing through any more, and nobody notice."""
+        for connection in self.connections:
+            if silently:
+                connection.fall_silent()
+            else:
+                connection.end()
+        for session in self.lane_sessions:
+            if session.connection is not None and not silently:
+                session.connection.cut("it is cut")
+        self.connections = [one for one in self.connections if one.open]
