@@ -61,7 +61,7 @@ def lines_of_migration(done: Migrated) -> Iterator[str]:
 @url_argument
 @output_option
 def describe_command(url: str, output: str) -> None:
-    """Show the cluster whose tables the database has, and how much the server promises."""
+    """Show whose tables a database has, and what its server promises."""
     address = address_of(url)
     from coterie.storage.postgres.facts import read_facts
 
