@@ -59,7 +59,7 @@ class Watch:
                     self.tell(spent)
 
         asyncio.Handle._run = timed  # type: ignore[method-assign]
-        main._runner = asyncio.Runner  # type: ignore[assignment]  # uvloop's callbacks are its own
+        main.new_runner = asyncio.Runner  # type: ignore[assignment]  # uvloop's callbacks are its own
         gc.callbacks.append(self.collect)
         threading.Thread(target=self.look, daemon=True).start()
 

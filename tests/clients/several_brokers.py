@@ -16,11 +16,12 @@ from coterie.base.ids import TopicPartition
 from coterie.base.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from coterie.broker.config.settings import BrokerSettings
 from coterie.broker.interbroker.sockets import Connector
-from coterie.broker.main import Alarm, steady_clock_ms
 from coterie.broker.net.request_queue import RequestQueue
 from coterie.broker.net.server import SocketProtocol
 from coterie.broker.node import Node
 from coterie.broker.runtime.leadership import ElectedLeaders, Led, NodeEndpoint
+from coterie.broker.shell.loop import Alarm
+from coterie.broker.shell.process import steady_clock_ms
 from coterie.broker.topics.registry import Topics
 from coterie.storage.memory import MemoryStore
 
@@ -63,7 +64,7 @@ class OneBroker:
             leadership=self.leaders,
             connect=Connector(loop),
         )
-        self._alarm.node = self.node
+        self._alarm.expire = self.node.purgatory.expire
 
     def _set_alarm(self, at_ms: int) -> None:
         if self.running:  # who is gone does nothing any more

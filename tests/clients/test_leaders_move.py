@@ -19,11 +19,12 @@ from aiokafka import TopicPartition as Place
 
 from coterie.base.ids import TopicPartition
 from coterie.broker.config.settings import BrokerSettings
-from coterie.broker.main import Alarm, steady_clock_ms
 from coterie.broker.net.request_queue import RequestQueue
 from coterie.broker.net.server import SocketProtocol
 from coterie.broker.node import Node
 from coterie.broker.runtime.leadership import ElectedLeaders, NodeEndpoint
+from coterie.broker.shell.loop import Alarm
+from coterie.broker.shell.process import steady_clock_ms
 from coterie.broker.topics.registry import Topics
 from coterie.client import Consumer, Producer
 from coterie.storage.memory import MemoryStore
@@ -51,7 +52,7 @@ class Brokers:
         settings = BrokerSettings.of({"node.id": str(node_id), "auto.create.topics.enable": "false"})
         store = MemoryStore.open(now_ms=self.clock(), cluster_id="several", node_id=node_id)
         alarm = Alarm(self.loop, self.clock)
-        node = alarm.node = Node(
+        node = Node(
             settings=settings,
             topics=Topics.open(settings, store),
             store=store,
@@ -62,6 +63,7 @@ class Brokers:
             aside=lambda work, arguments, finish, computes: finish(work(*arguments)),
             leadership=self.leaders[node_id],
         )
+        alarm.expire = node.purgatory.expire
         return node
 
     async def listen(self) -> None:

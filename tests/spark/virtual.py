@@ -15,9 +15,9 @@ from uuid import UUID
 
 from coterie.base.topic_names import OFFSETS_TOPIC
 from coterie.broker.config.settings import BrokerSettings
-from coterie.broker.main import Alarm
 from coterie.broker.net.connection import Connection
 from coterie.broker.node import Node
+from coterie.broker.shell.loop import Alarm
 from coterie.broker.topics.registry import Topics
 from coterie.coordinator.group.model import Group
 from coterie.storage.memory import MemoryStore
@@ -233,7 +233,7 @@ class VirtualBroker:
             aside=aside_now,
             new_uuid=self.new_uuid,
         )
-        alarm.node = self.node
+        alarm.expire = self.node.purgatory.expire
         self.node.start()
         self.node.topic_manager.ensure_internal(OFFSETS_TOPIC)
         loop.connect = lambda process, client: Pipe(self, process, client).begin()

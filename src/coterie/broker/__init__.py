@@ -1,6 +1,7 @@
 """A broker: request in; reply, wait or append out.
 
 main       `serve`: opens the data directory, listens, stops cleanly
+shell      what every process of a broker has around its node: listening, the loop, clocks, signals
 node       one broker without its sockets, and which function answers which request
 clustered  a node that is a member of a cluster over an engine
 hosting    what such a node serves, by the metadata that it hears
@@ -12,5 +13,5 @@ topics     which topics there are
 config     settings of brokers and topics
 placement  where replicas go
 
-`main` and `net.server` are the only modules that touch sockets.
+`shell` and `net.server` touch sockets, `interbroker.sockets` those to other brokers.
 """

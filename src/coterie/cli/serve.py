@@ -80,7 +80,8 @@ def command(
 
 
 def _serve(settings: BrokerSettings) -> int:
-    from coterie.broker.main import CannotServe, serve
+    from coterie.broker.main import serve
+    from coterie.broker.shell.listening import CannotServe
 
     try:
         return serve(settings)

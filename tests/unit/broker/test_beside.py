@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from coterie.broker.main import thinking_of
 from coterie.broker.net.request_queue import Done
 from coterie.broker.runtime.background import Beside
+from coterie.broker.shell.loop import thinking_of
 
 AN_HOUR_S = 3_600
 
@@ -90,7 +90,7 @@ def test_what_is_computed_ends_with_a_broker_that_is_killed():
 
 THINKS_FOR_EVER = """
 import asyncio, threading
-from coterie.broker.main import thinking_of
+from coterie.broker.shell.loop import thinking_of
 
 async def serve():
     aside, told = thinking_of(asyncio.get_running_loop()), asyncio.Queue()

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
-from coterie.broker.main import CATCH_UP_MS, LATE_MS, Alarm
 from coterie.broker.runtime.purgatory import FORCED_AT_ONCE, Purgatory
+from coterie.broker.shell.loop import CATCH_UP_MS, LATE_MS, Alarm
 
 SESSION_MS = 6_000
 
@@ -22,7 +22,7 @@ class Stopped:
         self.loop.time = lambda: self.at_s  # type: ignore[method-assign]
         alarm = Alarm(self.loop, self.now_ms)
         self.purgatory = Purgatory(alarm.set)
-        alarm.node = cast(Any, SimpleNamespace(purgatory=self.purgatory))
+        alarm.expire = self.purgatory.expire
         self.over: list[str] = []
 
     def now_ms(self) -> int:
@@ -90,7 +90,7 @@ def test_a_loop_whose_rounds_are_always_late_puts_off_the_first_of_many_ends_and
     loop, over = Slow(round_s=(LATE_MS + 100) / 1000), []
     alarm = Alarm(cast(Any, loop), lambda: int(loop.at_s * 1000))
     purgatory = Purgatory(alarm.set)
-    alarm.node = cast(Any, SimpleNamespace(purgatory=purgatory))
+    alarm.expire = purgatory.expire
     for member in range(20 * FORCED_AT_ONCE):
         purgatory.arm(member, SESSION_MS, lambda key, now_ms: over.append(now_ms))
 

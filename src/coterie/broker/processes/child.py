@@ -18,8 +18,9 @@ from coterie.base.errors import CoterieError
 from coterie.base.logs import to_standard_error
 from coterie.base.plain import plain
 from coterie.broker.config.settings import BrokerSettings
-from coterie.broker.main import CannotServe, serve
+from coterie.broker.main import serve
 from coterie.broker.runtime.background import end_with_the_parent
+from coterie.broker.shell.listening import CannotServe
 
 FORM = "%(asctime)s broker {} %(levelname)s %(message)s"
 

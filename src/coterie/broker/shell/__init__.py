@@ -1,0 +1,1 @@
+"""What every process of a broker has around its node: the event loop, sockets, signals, limits."""
