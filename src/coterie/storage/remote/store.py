@@ -7,8 +7,9 @@ asked for in an epoch that is over by the time it comes is of no interest, and n
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from typing import ClassVar, Final, NamedTuple, Protocol
 
 from coterie.base.ids import TopicPartition
@@ -129,6 +130,7 @@ class RemoteStore:
         self._later = later
         self._data_lanes = data_lanes
         self._opening: dict[TopicPartition, LogOpening] = {}
+        self._first: dict[TopicPartition, None] = {}  # those of internal topics, or some that were
         self._undecided: set[int] = set()  # partitions whose logs were dropped with something in flight
         self._reading: object = None  # the read that is under way
         self._attempts = 0  # to read, that have failed since one did not
@@ -211,6 +213,8 @@ class RemoteStore:
             if self._is_news(one):
                 self.drop(one.name)
                 self._opening[one.name] = LogOpening(one, opened)
+                if one.name.topic in INTERNAL_TOPICS:
+                    self._first[one.name] = None
         self._read_next()
 
     def _is_news(self, wanted: LogToOpen) -> bool:
@@ -258,16 +262,25 @@ class RemoteStore:
         """Read logs that are to be opened, unless some are being read: those of internal topics first."""
         if self._reading is not None:
             return
-        waiting = [one for one in self._opening.values() if one.wanted.partition_id not in self._undecided]
-        waiting.sort(key=lambda one: one.wanted.name.topic not in INTERNAL_TOPICS)
-        some = waiting[:LOGS_READ_AT_ONCE]
+        undecided = self._undecided
+        ready = (one for one in self._to_read() if one.partition_id not in undecided)
+        some = [*islice(ready, LOGS_READ_AT_ONCE)]
         if not some:
             return
-        wanted = [LogWanted(one.wanted.partition_id, one.wanted.leader_epoch) for one in some]
+        wanted = [LogWanted(one.partition_id, one.leader_epoch) for one in some]
         reading = self._reading = object()
-        read = partial(self._read, reading, [one.wanted for one in some])
+        read = partial(self._read, reading, some)
         self._reader.read_logs(wanted, read, history=self.history)
         self._later(SILENCE_MS, lambda: read(Broken(f"no answer in {SILENCE_MS} ms")))
+
+    def _to_read(self) -> Iterator[LogToOpen]:
+        """Yield the logs to open, in the order of reading."""
+        self._first = {name: None for name in self._first if name in self._opening}
+        for name in self._first:
+            yield self._opening[name].wanted
+        for name, opening in self._opening.items():
+            if name not in self._first:
+                yield opening.wanted
 
     def _read(
         self, reading: object, wanted: Sequence[LogToOpen], answer: Sequence[StoredLog] | Broken
