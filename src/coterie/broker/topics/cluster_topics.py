@@ -39,7 +39,8 @@ class ClusterTopics(TopicCatalog):
         self.claimed: set[str] = set()
         """The names for which a topic is on its way, proposed by this broker."""
         self._new_uuid = new_uuid
-        self._by_name: dict[str, Topic] = {}  # those looked up in this image
+        self._by_name: dict[str, Topic] = {}  # those looked up in this image, and by the numbers of their ids
+        self._by_number: dict[int, Topic] = {}
         self._made: dict[int, Made] = {}
         self._all: list[Topic] | None = None
         self._waiting: list[Callable[[Any], None]] = []
@@ -50,7 +51,7 @@ class ClusterTopics(TopicCatalog):
         """Go by another image from now on: what waits for news goes on, once it is in place."""
         before, self.image = self.image, image
         if not image.has_topics_of(before):
-            self._by_name, self._all = {}, None
+            self._by_name, self._by_number, self._all = {}, {}, None
             if len(self._made) > 2 * image.topic_count + FEW:
                 there = {row.topic_id.int for row in image.topics()}
                 self._made = {number: made for number, made in self._made.items() if number in there}
@@ -74,14 +75,16 @@ class ClusterTopics(TopicCatalog):
     def get(self, name: str) -> Topic | None:
         """Return the topic of this name."""
         topic = self._by_name.get(name)
-        return self._look_up(self.image.topic(name)) if topic is None else topic
+        if topic is None and (row := self.image.topic(name)) is not None:
+            topic = self._of(row)
+        return topic
 
     def by_id(self, topic_id: UUID) -> Topic | None:
         """Return the topic of this id."""
-        return self._look_up(self.image.topic_by_id(topic_id))
-
-    def _look_up(self, row: TopicRow | None) -> Topic | None:
-        return None if row is None else self._by_name.get(row.name) or self._of(row)
+        topic = self._by_number.get(topic_id.int)
+        if topic is None and (row := self.image.topic_by_id(topic_id)) is not None:
+            topic = self._of(row)
+        return topic
 
     def _of(self, row: TopicRow) -> Topic:
         """Return the topic of a row: the one that was made of it before, if nothing of it has changed."""
@@ -92,7 +95,7 @@ class ClusterTopics(TopicCatalog):
             if made is not None and made.topic == topic:
                 topic = made.topic
             made = self._made[number] = Made(row, partitions, topic)
-        self._by_name[row.name] = made.topic
+        self._by_name[row.name] = self._by_number[number] = made.topic
         return made.topic
 
     def all(self) -> Sequence[Topic]:
