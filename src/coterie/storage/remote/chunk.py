@@ -25,7 +25,7 @@ class PendingAppend(NamedTuple):
     """One append to one partition that is placed and has not landed.
 
     `parts` are the bytes of its batches, `size` long in all, with offsets and leader epoch stamped; `heads`
-    are the batches' headers alone, joined. An abort marker brings the transactions that it has `aborted`.
+    are those of the batches, joined (`heads`). An abort marker brings the transactions that it has `aborted`.
     `done` takes word of it, and raises nothing.
     """
 

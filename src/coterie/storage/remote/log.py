@@ -20,8 +20,9 @@ from coterie.storage.log.contract import Appended, AppendRefused, Landed, Offset
 from coterie.storage.log.placing import Placed, PlacingLog, Span, learn
 from coterie.storage.log.producers import ProducerState
 from coterie.storage.remote.chunk import Chunk, PendingAppend
+from coterie.storage.remote.heads import heads_of
 from coterie.storage.remote.lane import Lane
-from coterie.wire.records.batches import HEADER_SIZE, scan
+from coterie.wire.records.batches import scan
 from coterie.wire.records.visible import AbortedTransaction
 
 
@@ -144,7 +145,7 @@ class RemoteLog(PlacingLog):
                 len(spans),
                 len(data),
                 (data,),
-                data[:HEADER_SIZE] if len(spans) == 1 else _heads(place, data),
+                heads_of(data, spans),
                 partial(self._decided, flight),
                 [AbortedSpan(*ended[:4]) for ended in ends if ended.aborted] if ends else (),
             )
@@ -326,12 +327,3 @@ class RemoteLog(PlacingLog):
     def close(self) -> None:
         """Take nothing any more. What is in flight is decided all the same."""
         self.closed = True
-
-
-def _heads(place: Placed, data: bytes) -> bytes:
-    """Return the headers alone of what is placed, as they are written."""
-    at, heads = 0, []
-    for header, _, _ in place.spans:
-        heads.append(data[at : at + HEADER_SIZE])
-        at += header.size
-    return b"".join(heads)

@@ -90,7 +90,7 @@ CREATE TABLE chunks_keep (
   max_timestamp bigint NOT NULL,
   batches int NOT NULL,
   size int NOT NULL,
-  heads bytea NOT NULL,                       -- the batches' headers alone
+  heads bytea NOT NULL,                       -- the headers of batches, and markers whole
   data bytea NOT NULL,
   PRIMARY KEY (partition_id, base_offset)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 10000,
