@@ -12,8 +12,9 @@ from coterie.base.ids import uuid_text
 from coterie.broker.cluster.changes import Changed, CreateTopics, NewTopic
 from coterie.broker.cluster.image import Delta, Image
 from coterie.broker.cluster.statements import ReadDelta
+from coterie.broker.processes import METADATA
 from coterie.broker.processes.changes import Static, broker_ids_of
-from coterie.broker.processes.layout import METADATA, CannotArrange, arranged
+from coterie.broker.processes.layout import CannotArrange, arranged
 from coterie.storage.config import LogConfig
 from coterie.storage.files import FileStore
 from coterie.storage.lock import DirectoryLock

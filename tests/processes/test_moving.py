@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 
 from coterie.base.ids import TopicPartition
+from coterie.base.topic_names import OFFSETS_TOPIC, STORY_TOPIC, TRANSACTIONS_TOPIC
 from coterie.broker.cluster.changes import CreateTopics, NewTopic, NotChanged
 from coterie.broker.cluster.image import BrokerState, Delta, Endpoint, Image
 from coterie.broker.processes.changes import (
@@ -59,18 +60,27 @@ def test_a_new_cluster_has_the_brokers_and_nobody_answers_before_it_has_register
     assert image.brokers[2].listeners == AT
 
 
-def test_partitions_stay_with_brokers_that_do_not_run_and_begin_an_epoch_when_they_are_back():
+def test_partitions_stay_with_brokers_that_do_not_run():
     image = after(Image(), ArrangeBrokers((1, 2)), RegisterProcess(1, UUID(int=5)), topic("o", ORDERS, 1, 2))
     assert leaders(image) == [1, 2]
 
     image = after(image, RegisterProcess(2, UUID(int=6)), FenceProcess(1))
     assert leaders(image) == [1, 2]
     assert image.leader(ORDERS, 0) == (None, 0)
-    assert image.leader(ORDERS, 1) == (2, 1)
+    assert image.leader(ORDERS, 1) == (2, 0)
 
     image = after(image, RegisterProcess(1, UUID(int=7)))
-    assert image.leader(ORDERS, 0) == (1, 1)
+    assert image.leader(ORDERS, 0) == (1, 0)
     assert image.brokers[1].state is BrokerState.LIVE
+
+
+@pytest.mark.parametrize("name", [OFFSETS_TOPIC, TRANSACTIONS_TOPIC])
+def test_coordinators_begin_an_epoch_when_their_broker_is_back(name: str):
+    image = after(Image(), ArrangeBrokers((1, 2)), topic(name, ORDERS, 1, 2))
+
+    image = after(image, RegisterProcess(1, UUID(int=5)))
+
+    assert [row.leader_epoch for row in image.partitions(ORDERS)] == [1, 0]
 
 
 def test_whoever_is_fenced_already_or_unknown_is_not_fenced():
@@ -97,6 +107,28 @@ def test_more_brokers_get_their_share_and_no_more_is_moved_than_must():
     assert [row.replicas for row in image.partitions(ORDERS)] == [(1,), (2,), (3,), (4,)]
 
 
+def test_topics_of_one_partition_are_spread_too():
+    image = after(Image(), ArrangeBrokers((1, 2)))
+    for number in range(12):
+        image = after(image, topic(f"t{number:02}", UUID(int=number + 1), 1 + number % 2))
+
+    image = after(image, ArrangeBrokers((1, 2, 3)))
+
+    found = [leaders(image, UUID(int=number + 1))[0] for number in range(12)]
+    assert Counter(found) == {1: 4, 2: 4, 3: 4}
+    assert sum(now != 1 + number % 2 for number, now in enumerate(found)) == 4, "no more than must"
+
+
+def test_each_broker_has_a_partition_for_the_stories_of_its_groups():
+    image = after(Image(), ArrangeBrokers((1, 2)), topic(STORY_TOPIC, ORDERS, 1, 2))
+    image = after(image, ArrangeBrokers((2, 3, 4)))
+
+    assert sorted(leaders(image)) == [2, 3, 4]
+    image = after(image, ArrangeBrokers((1,)))
+    assert leaders(image) == [1, 1, 1]
+    assert sorted(leaders(after(image, ArrangeBrokers((1, 2, 3, 4))))) == [1, 2, 3, 4]
+
+
 @given(
     before=st.sets(st.integers(1, 6), min_size=1),
     now=st.sets(st.integers(1, 6), min_size=1),
@@ -117,7 +149,13 @@ def test_fewer_or_other_brokers_lead_all_there_is_and_nobody_more_than_its_share
         count = Counter(leaders(moved, one.topic_id))
         assert {*count} <= now
         if before != now:
-            assert max(count.values()) <= -(-one.partitions // len(now))
+            assert {count[broker_id] for broker_id in now} <= {
+                one.partitions // len(now),
+                -(-one.partitions // len(now)),
+            }
+    if before != now:
+        led = Counter(row.leader for row in moved.all_partitions())
+        assert max(led[one] for one in now) - min(led[one] for one in now) <= 1
     old = {row.partition_id: row for row in image.all_partitions()}
     for row in moved.all_partitions():
         was = old[row.partition_id]

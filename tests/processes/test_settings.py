@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from coterie.broker.config.settings import BrokerSettings, SettingError
-from coterie.broker.processes.settings import broker_ids, settings_of
+from coterie.broker.processes.settings import ONE_REPLICA, broker_ids
+from coterie.broker.processes.settings import settings_of as settings_of_some
 
 GIVEN = {"log.dirs": "/data", "listeners": "PLAINTEXT://127.0.0.1:9092", "num.partitions": "6"}
 
 
+settings_of = partial(settings_of_some, processes=3)
+
+
+def of_broker(given: dict[str, str], broker_id: int) -> dict[str, str]:
+    """Return the settings of a broker beside those that all have."""
+    mine = settings_of(given, broker_id)
+    for_all = {**ONE_REPLICA, "coterie.story.num.partitions": "3"}
+    assert mine.items() >= for_all.items()
+    return {name: text for name, text in mine.items() if name not in for_all}
+
+
 def test_a_broker_has_its_id_its_port_its_directory_and_all_other_settings():
-    assert settings_of(GIVEN, 3) == {
+    assert of_broker(GIVEN, 3) == {
         "node.id": "3",
         "log.dirs": "/data/3",
         "listeners": "PLAINTEXT://127.0.0.1:9094",
@@ -24,7 +38,7 @@ def test_ids_and_ports_count_from_those_that_are_given():
     given = {"log.dir": "/data", "broker.id": "7", "node.id": "7", "listeners": "PLAINTEXT://[::1]:100"}
 
     assert [*broker_ids(BrokerSettings.of(given), 2)] == [7, 8]
-    assert settings_of(given, 8) == {
+    assert of_broker(given, 8) == {
         "node.id": "8",
         "log.dirs": "/data/8",
         "listeners": "PLAINTEXT://[::1]:101",

@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from coterie.broker.processes.supervision import (
     Action,
+    Back,
     Exit,
     Gone,
     RestartTerms,
@@ -46,7 +47,7 @@ def test_a_child_that_dies_is_started_again_at_once_and_nobody_is_said_to_be_rea
     supervisor = all_ready(1, 2)
 
     assert supervisor.ended(2, -9, 1_000) == [Gone(2, -9, 0), Start(2)]
-    assert supervisor.ready(2, "h:2", 1_300) == []
+    assert supervisor.ready(2, "h:2", 1_300) == [Back(2)]
 
 
 def test_the_pauses_before_further_starts_grow():

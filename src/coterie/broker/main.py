@@ -6,12 +6,14 @@ import asyncio
 import contextlib
 import gc
 import logging
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+import os
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
 
 from coterie.broker.net.request_queue import RequestQueue
 from coterie.broker.net.server import SocketProtocol
 from coterie.broker.node import Node
+from coterie.broker.processes import METADATA
 from coterie.broker.runtime.background import Beside
 from coterie.broker.shell.listening import CannotServe, address_of, listen, sweep_again_and_again, try_port
 from coterie.broker.shell.loop import Alarm, thinking_of
@@ -40,26 +42,88 @@ log = logging.getLogger("coterie.broker")
 NAMED = 3  # of the things of others in a directory
 
 
-def serve(settings: BrokerSettings) -> int:
-    """Serve until told to stop. Raises `CannotServe` with a sentence for the user."""
+class Role(Protocol):
+    """What a broker over files is: alone, or one of several."""
+
+    def check(self, directory: str) -> None:
+        """Raise CannotServe if a data directory is not for this."""
+        ...
+
+    def open_store(self, settings: BrokerSettings, now_ms: int) -> FileStore:
+        """Return the store of the broker. Raises `DirectoryInUse`, `DirectoryUnusable`."""
+        ...
+
+    def node(self, settings: BrokerSettings, store: FileStore, shell: Mapping[str, Any]) -> Node:
+        """Return the node, made with what `shell` hands in. Raises `CannotServe`."""
+        ...
+
+    async def begin(self, node: Node) -> None:
+        """Have the node, whose address is known, serve. Raises `StorageFailed`, `CannotServe`."""
+        ...
+
+    def end(self) -> None:
+        """Let go of what the role holds: the broker has stopped."""
+        ...
+
+
+class Alone:
+    """The role of a broker that has all topics in its own directory."""
+
+    def check(self, directory: str) -> None:
+        """Raise CannotServe if a directory is several brokers', or holds other things only."""
+        _refuse_several(directory)
+        _check_whose(directory)
+
+    def open_store(self, settings: BrokerSettings, now_ms: int) -> FileStore:
+        """Return the store in the data directory."""
+        configs = Topics.written_configs(settings, OsDisk(), settings.data_directory)
+        return FileStore.open(settings.data_directory, now_ms=now_ms, configs=configs)
+
+    def node(self, settings: BrokerSettings, store: FileStore, shell: Mapping[str, Any]) -> Node:
+        """Return a node with the topics of the directory."""
+        return Node(settings=settings, topics=_topics(settings, store), store=store, **shell)
+
+    async def begin(self, node: Node) -> None:
+        """Open the logs."""
+        node.start()
+
+    def end(self) -> None:
+        """Do nothing."""
+
+
+def serve(settings: BrokerSettings, role: Role | None = None) -> int:
+    """Serve until told to stop, alone if nothing else is said. Raises `CannotServe` with a sentence."""
+    role = role or Alone()
     raise_file_limit()
     clock = steady_clock_ms()
-    _check_whose(settings.data_directory)
+    role.check(settings.data_directory)
     try_port(settings)  # before a directory is made for nothing, or opened, recovered and written to
     try:
-        configs = Topics.written_configs(settings, OsDisk(), settings.data_directory)
-        store = FileStore.open(settings.data_directory, now_ms=clock(), configs=configs)
+        store = role.open_store(settings, clock())
     except (DirectoryInUse, DirectoryUnusable) as error:
         raise CannotServe(str(error)) from error
     try:
         with new_runner() as runner:
-            return runner.run(_serve(settings, store, clock))
+            return runner.run(_serve(settings, store, clock, role))
     except CannotServe:
         with contextlib.suppress(StorageFailed):  # of the same cause, which has been told
             store.close()
         raise
     finally:
         store.close()
+        role.end()
+
+
+def _refuse_several(directory: str) -> None:
+    """Raise CannotServe where several brokers have their directories, or one of them: alone it would not know
+    its topics.
+    """
+    above = os.path.dirname(os.path.abspath(directory))
+    for where in (directory, above):
+        if os.path.exists(f"{where}/{METADATA}"):
+            raise CannotServe(
+                f"{directory} is kept by several brokers: serve it with --data {where} --processes N"
+            )
 
 
 def _check_whose(directory: str) -> None:
@@ -84,23 +148,21 @@ def _topics(settings: BrokerSettings, store: FileStore) -> Topics:
         raise CannotServe(unusable(store.path, error)) from error
 
 
-async def _serve(settings: BrokerSettings, store: FileStore, clock: Callable[[], int]) -> int:
+async def _serve(settings: BrokerSettings, store: FileStore, clock: Callable[[], int], role: Role) -> int:
     loop = asyncio.get_running_loop()
     alarm = Alarm(loop, clock)
     beside = Beside(loop)
     queue = RequestQueue(loop.call_soon, aside=thinking_of(loop))
-    node = Node(
-        settings=settings,
-        topics=_topics(settings, store),
-        store=store,
-        clock=clock,
-        wall=wall_clock_ms,
-        call_soon=queue.call_soon,
-        alarm=alarm.set,
-        aside=beside,
-        work=queue.work,
-        groups_loaded=gc.freeze,  # a million offsets are not looked through again and again
-    )
+    shell = {
+        "clock": clock,
+        "wall": wall_clock_ms,
+        "call_soon": queue.call_soon,
+        "alarm": alarm.set,
+        "aside": beside,
+        "work": queue.work,
+        "groups_loaded": gc.freeze,  # a million offsets are not looked through again and again
+    }
+    node = role.node(settings, store, shell)
     alarm.expire = node.purgatory.expire
     server = await listen(settings, lambda: SocketProtocol(node, queue))
     node.peers.descriptor_limit = file_limit()
@@ -116,7 +178,7 @@ async def _serve(settings: BrokerSettings, store: FileStore, clock: Callable[[],
 
     store.checkpoints.on_failed_flush = give_up
     try:
-        node.start()
+        await role.begin(node)
     except StorageFailed as error:
         raise CannotServe(str(error)) from error
     # Not before: until here a signal ends the process at once, and logs may take minutes to recover.

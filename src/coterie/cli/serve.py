@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import click
@@ -43,13 +43,25 @@ LEVELS = ("debug", "info", "warning", "error")
     multiple=True,
     help="One setting, by Kafka's name; may be repeated.",
 )
+@click.option(
+    "--processes",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Run N brokers of one cluster, with a process, a port and a directory in DIR each.",
+)
 @click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True)
 def command(
-    listen: str | None, data: str | None, assignments: tuple[str, ...], config: str | None, log_level: str
+    listen: str | None,
+    data: str | None,
+    assignments: tuple[str, ...],
+    config: str | None,
+    processes: int | None,
+    log_level: str,
 ) -> None:
     """Run a broker; print `ready HOST:PORT` when it answers.
 
-    SIGTERM or Ctrl-C stops it. Its log goes to standard error.
+    SIGTERM or Ctrl-C stops it. Its log goes to standard error. Of several brokers all
+    are named, as HOST:PORT,HOST:PORT, when each answers.
     """
     from coterie.broker.config.settings import BrokerSettings, UnknownSetting
 
@@ -74,12 +86,37 @@ def command(
     for note in settings.notes:
         _say(f"note: {note}")
     if settings.data_directory:
-        sys.exit(_serve(settings))
+        sys.exit(_serve(given, processes, log_level))
     with _temporary_directory() as temporary:
-        sys.exit(_serve(BrokerSettings.of(given | {"log.dirs": temporary})))
+        sys.exit(_serve(given | {"log.dirs": temporary}, processes, log_level))
 
 
-def _serve(settings: BrokerSettings) -> int:
+def _serve(given: Mapping[str, str], processes: int | None, log_level: str) -> int:
+    from coterie.broker.config.settings import BrokerSettings
+
+    return (
+        _serve_alone(BrokerSettings.of(given))
+        if processes is None
+        else _serve_several(given, processes, log_level)
+    )
+
+
+def _serve_several(given: Mapping[str, str], processes: int, log_level: str) -> int:
+    from coterie.broker.processes.layout import CannotArrange
+    from coterie.broker.processes.serving import serve_processes
+    from coterie.broker.shell.listening import CannotServe
+
+    try:
+        ended = serve_processes(given, processes, log_level)
+    except (CannotArrange, CannotServe) as error:
+        _say(str(error))
+        return 1
+    if ended.sentence:
+        _say(ended.sentence)
+    return ended.code
+
+
+def _serve_alone(settings: BrokerSettings) -> int:
     from coterie.broker.main import serve
     from coterie.broker.shell.listening import CannotServe
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from coterie.base.ids import ZERO_UUID
+from coterie.base.topic_names import OFFSETS_TOPIC, STORY_TOPIC, TRANSACTIONS_TOPIC
 from coterie.broker.cluster.changes import MetadataChange, NotChanged, Why
 from coterie.broker.cluster.image import (
     BrokerRow,
@@ -22,6 +23,7 @@ from coterie.broker.cluster.image import (
     Image,
     PartitionRow,
     SettingRow,
+    TopicRow,
 )
 
 SCOPE, NAME = "processes", "broker.ids"
@@ -34,8 +36,8 @@ def broker_ids_of(image: Image) -> tuple[int, ...]:
 
 
 class ArrangeBrokers(NamedTuple):
-    """The cluster has these brokers from now on, none of which runs. If they are others than before each
-    topic is spread over them: no broker has more of its partitions than it must.
+    """The cluster has these brokers from now on, none of which runs. If they are others than before the
+    partitions of each topic are spread over them.
     """
 
     broker_ids: tuple[int, ...]
@@ -46,13 +48,19 @@ class ArrangeBrokers(NamedTuple):
         brokers = [self._broker(image, broker_id, version) for broker_id in self.broker_ids]
         gone = [row for one, row in image.brokers.items() if one not in self.broker_ids]
         brokers += [row._replace(state=BrokerState.FENCED, listeners=(), version=version) for row in gone]
-        same = {*broker_ids_of(image)} == {*self.broker_ids}
+        topics: list[TopicRow] = []
+        partitions: list[PartitionRow] = []
+        if {*broker_ids_of(image)} != {*self.broker_ids}:
+            partitions = [*self._moved(image, version)]
+            topics, added = self._with_story_for_all(image, partitions, new_partition_id)
+            partitions += added
         return Delta(
             above=image.version,
             version=version,
             level=image.level,
             brokers=brokers,
-            partitions=[] if same else [*self._moved(image, version)],
+            topics=topics,
+            partitions=partitions,
             settings=[SettingRow(SCOPE, NAME, ",".join(map(str, self.broker_ids)), version)],
         )
 
@@ -65,34 +73,56 @@ class ArrangeBrokers(NamedTuple):
         return row._replace(state=BrokerState.FENCED, listeners=(), version=version)
 
     def _moved(self, image: Image, version: int) -> Iterator[PartitionRow]:
-        total: Counter[int | None] = Counter(row.leader for row in image.all_partitions())
+        given = dict.fromkeys(self.broker_ids, 0)
         for topic in sorted(image.topics(), key=lambda topic: topic.name):
-            rows = image.partitions(topic.topic_id)
-            for row, broker_id in spread(rows, self.broker_ids, total):
+            for row, broker_id in spread(image.partitions(topic.topic_id), given):
                 yield led_by(row, broker_id, version=version)
 
+    def _with_story_for_all(
+        self, image: Image, moved: Sequence[PartitionRow], new_partition_id: int
+    ) -> tuple[list[TopicRow], list[PartitionRow]]:
+        """Return the topic of the groups' stories, grown so that each broker leads a partition of it, and its
+        new partitions; nothing where that is so already.
+        """
+        topic = image.topic(STORY_TOPIC)
+        if topic is None:
+            return [], []
+        now = {row.partition_id: row.leader for row in image.partitions(topic.topic_id)}
+        now |= {row.partition_id: row.leader for row in moved if row.topic_id == topic.topic_id}
+        without = [one for one in self.broker_ids if one not in now.values()]
+        version = image.version + 1
+        added = [
+            PartitionRow(
+                new_partition_id + at, topic.topic_id, topic.partitions + at, (one,), one, 0, None, version
+            )
+            for at, one in enumerate(without)
+        ]
+        if not added:
+            return [], []
+        return [topic._replace(partitions=topic.partitions + len(added), version=version)], added
 
-def spread(
-    rows: Sequence[PartitionRow], broker_ids: Sequence[int], total: Counter[int | None]
-) -> Iterator[tuple[PartitionRow, int]]:
-    """Yield the partitions of a topic that are to go to another broker, and to which: so few that no broker
-    has more than its share, rounded up. Who has fewest of them gets the next; of several, who has fewest of
-    all (`total`, which is kept in step).
+
+def spread(rows: Sequence[PartitionRow], given: dict[int, int]) -> Iterator[tuple[PartitionRow, int]]:
+    """Yield the partitions of a topic that are to go to another broker, and to which.
+
+    Each gets the same number, and some of them one more: those that have fewest of all topics before this one
+    (`given`, by the ids of the brokers, which is kept in step), of several those that have it already.
     """
-    share = -(-len(rows) // len(broker_ids))
-    mine: Counter[int | None] = Counter()
+    least, more = divmod(len(rows), len(given))
+    has = Counter(row.leader for row in rows)
+    order = sorted(given, key=lambda broker_id: (given[broker_id], has[broker_id] <= least, broker_id))
+    first = {*order[:more]}
+    left = {broker_id: least + (broker_id in first) for broker_id in given}
+    for broker_id, count in left.items():
+        given[broker_id] += count
     moving = []
     for row in rows:
-        if row.leader in broker_ids and mine[row.leader] < share:
-            mine[row.leader] += 1
+        if row.leader in left and left[row.leader] > 0:
+            left[row.leader] -= 1
         else:
-            total[row.leader] -= 1
             moving.append(row)
-    for row in moving:
-        broker_id = min(broker_ids, key=lambda one: (mine[one], total[one], one))
-        mine[broker_id] += 1
-        total[broker_id] += 1
-        yield row, broker_id
+    targets = [broker_id for broker_id, count in left.items() for _ in range(count)]
+    yield from zip(moving, targets, strict=True)
 
 
 def led_by(row: PartitionRow, broker_id: int, *, version: int) -> PartitionRow:
@@ -103,7 +133,11 @@ def led_by(row: PartitionRow, broker_id: int, *, version: int) -> PartitionRow:
 
 
 class RegisterProcess(NamedTuple):
-    """A broker's process has started, and leads what the broker has led, in the next leader epochs."""
+    """A broker's process has started, and leads what the broker has led.
+
+    Its coordinators begin new epochs: a marker that an earlier process has sent, and that somebody is late to
+    read, is refused. Others do not, as where a broker is alone (docs/decisions/0009-leader-epochs.md).
+    """
 
     broker_id: int
     incarnation: UUID
@@ -127,7 +161,14 @@ class RegisterProcess(NamedTuple):
             software=self.software,
             version=version,
         )
-        mine = [row for row in image.all_partitions() if row.leader == self.broker_id]
+        named = (image.topic(name) for name in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC))
+        mine = [
+            row
+            for topic in named
+            if topic is not None
+            for row in image.partitions(topic.topic_id)
+            if row.leader == self.broker_id
+        ]
         return Delta(
             above=image.version,
             version=version,

@@ -19,6 +19,7 @@ from coterie.base.logs import to_standard_error
 from coterie.base.plain import plain
 from coterie.broker.config.settings import BrokerSettings
 from coterie.broker.main import serve
+from coterie.broker.processes.role import OneOfSeveral
 from coterie.broker.runtime.background import end_with_the_parent
 from coterie.broker.shell.listening import CannotServe
 
@@ -34,11 +35,13 @@ def main() -> int:
     if not line.endswith(b"\n"):  # the parent has ended before the kernel was asked to tell
         return 1
     asked = json.loads(line)
-    threading.Thread(target=read_on, args=(lines, nothing), name="parent", daemon=True).start()
     broker_id = asked["settings"]["node.id"]
     to_standard_error(asked["log_level"], FORM.format(broker_id))
     try:
-        return serve(BrokerSettings.of(asked["settings"]))
+        settings = BrokerSettings.of(asked["settings"])
+        role = OneOfSeveral(settings)
+        threading.Thread(target=read_on, args=(lines, role.look), name="parent", daemon=True).start()
+        return serve(settings, role)
     except (CannotServe, CoterieError) as error:
         sys.stderr.write(f"coterie: broker {broker_id}: {plain(str(error))}\n")
         return 1
@@ -52,10 +55,6 @@ def read_on(lines: FileIO, news: Callable[[], object]) -> None:
     while lines.readline():
         news()
     os._exit(1)
-
-
-def nothing() -> None:
-    """Do nothing."""
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from coterie.broker.cluster.changes import Changed
 from coterie.broker.cluster.sqlite import MetadataFailed, MetadataUnusable, SqliteMetadata
 
 if TYPE_CHECKING:
-    from coterie.broker.cluster.engine import MetadataSession
+    from coterie.broker.cluster.changes import MetadataChange
     from coterie.broker.cluster.statements import Answer, Statement
 
 log = logging.getLogger("coterie.broker")
@@ -32,7 +32,7 @@ class Asked(NamedTuple):
     """A statement, and its number among those of its session."""
 
     number: int
-    statement: Statement
+    statement: Statement | MetadataChange
 
 
 class SqliteEngine:
@@ -54,7 +54,7 @@ class SqliteEngine:
     def connect(
         self,
         *,
-        opened: Callable[[MetadataSession, str], None],
+        opened: Callable[[SqliteSession, str], None],
         ended: Callable[[], None],
         notified: Callable[[int], None] | None = None,
     ) -> None:
@@ -105,12 +105,12 @@ class SqliteSession:
 
     # -- in the thread of the callbacks
 
-    def start(self, path: str, poll_s: float, opened: Callable[[MetadataSession, str], None]) -> None:
+    def start(self, path: str, poll_s: float, opened: Callable[[SqliteSession, str], None]) -> None:
         """Open the file, in a thread of its own; the process does not wait for it at its end."""
         arguments = (path, poll_s, lambda history: opened(self, history))
         threading.Thread(target=self._work, args=arguments, name="metadata", daemon=True).start()
 
-    def send(self, statement: Statement, answered: Callable[[Answer | None], None]) -> None:
+    def send(self, statement: Statement | MetadataChange, answered: Callable[[Answer | None], None]) -> None:
         """Send a statement (`MetadataSession.send`)."""
         if not self._open:
             self._post(partial(answered, None))

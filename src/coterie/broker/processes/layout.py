@@ -19,6 +19,7 @@ from coterie.base.plain import counted
 from coterie.broker.cluster.image import Delta, Image
 from coterie.broker.cluster.sqlite import MetadataFailed, MetadataUnusable, SqliteMetadata
 from coterie.broker.cluster.statements import ReadDelta
+from coterie.broker.processes import METADATA
 from coterie.broker.processes.changes import ArrangeBrokers, broker_ids_of
 from coterie.broker.processes.moving import CannotMove, carry_out, moves
 from coterie.broker.topics.registry import new_id
@@ -30,7 +31,6 @@ from coterie.storage.log.contract import DirectoryInUse
 
 log = logging.getLogger("coterie.broker")
 
-METADATA = "coterie.cluster.sqlite"
 FILES_OF_METADATA = frozenset({METADATA, f"{METADATA}-wal", f"{METADATA}-shm", f"{METADATA}-journal"})
 IN_USE_MAX_S = 5.0  # for so long brokers may be ending whose parent was killed
 LOOK_AGAIN_S = 0.05

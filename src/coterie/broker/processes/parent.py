@@ -23,6 +23,7 @@ from typing import TypeAlias
 from coterie.base.signals import stop_signals
 from coterie.broker.processes.supervision import (
     Action,
+    Back,
     Exit,
     Gone,
     RestartTerms,
@@ -115,6 +116,8 @@ class Parent:
                     sys.stdout.flush()
                 case Gone(broker_id, status, again_in_ms):
                     self._take_note_of_end(broker_id, status, again_in_ms)
+                case Back(broker_id):
+                    log.info("broker %d is back", broker_id)
                 case Exit():
                     self._exit = action
 

@@ -9,6 +9,12 @@ from coterie.broker.config.listeners import Listener, parse_listeners
 from coterie.broker.config.settings import BrokerSettings, SettingError
 
 LAST_PORT = 65_535
+# Each partition lies in the directory of one broker, whatever a server.properties says of others.
+ONE_REPLICA = {
+    "default.replication.factor": "1",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.replication.factor": "1",
+}
 
 
 def broker_ids(settings: BrokerSettings, processes: int) -> range:
@@ -16,8 +22,10 @@ def broker_ids(settings: BrokerSettings, processes: int) -> range:
     return range(settings.node_id, settings.node_id + processes)
 
 
-def settings_of(given: Mapping[str, str], broker_id: int, *, port: int | None = None) -> dict[str, str]:
-    """Return the settings of one of the brokers, by Kafka's names.
+def settings_of(
+    given: Mapping[str, str], broker_id: int, *, processes: int, port: int | None = None
+) -> dict[str, str]:
+    """Return the settings of one of so many brokers, by Kafka's names.
 
     The ports of its listeners are so many above those given as its id is above `node.id`; port 0, a free one,
     stays. `port` is the one that it listens at already. Raises `SettingError` where there is no such port.
@@ -25,6 +33,8 @@ def settings_of(given: Mapping[str, str], broker_id: int, *, port: int | None = 
     first = BrokerSettings.of(given)
     above = broker_id - first.node_id
     mine = {name: text for name, text in given.items() if name != "broker.id"}
+    mine |= ONE_REPLICA
+    mine["coterie.story.num.partitions"] = str(processes)  # one for each broker to write to
     mine["node.id"] = str(broker_id)
     mine["log.dirs"] = f"{first.data_directory}/{broker_id}"
     mine.pop("log.dir", None)

@@ -53,6 +53,12 @@ class Gone(NamedTuple):
     """None if it is not started again."""
 
 
+class Back(NamedTuple):
+    """Take note that a broker whose process had ended answers again."""
+
+    broker_id: int
+
+
 class Exit(NamedTuple):
     """End the parent: no child runs any more. `sentence` says why, empty if it was asked to."""
 
@@ -60,7 +66,7 @@ class Exit(NamedTuple):
     sentence: str
 
 
-Action: TypeAlias = Start | Stop | SayReady | Gone | Exit
+Action: TypeAlias = Start | Stop | SayReady | Gone | Back | Exit
 
 
 class Stage(Enum):
@@ -118,12 +124,13 @@ class Supervisor:
         child = self._children[broker_id]
         if child.stage is not Stage.STARTING:
             return []
+        back: list[Action] = [Back(broker_id)] if child.ends else []
         child.stage, child.ready_since_ms, child.address = Stage.READY, now_ms, address
         addresses = [one.address for one in self._children.values() if one.address is not None]
         if self._said_ready or self._leaving or len(addresses) < len(self._children):
-            return []
+            return back
         self._said_ready = True
-        return [SayReady(tuple(addresses))]
+        return [*back, SayReady(tuple(addresses))]
 
     def ended(self, broker_id: int, status: int, now_ms: int) -> list[Action]:
         """Take note that a process has ended, with an exit code, or by a signal (its number below 0)."""

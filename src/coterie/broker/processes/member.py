@@ -1,0 +1,237 @@
+"""One of several brokers on a machine: it goes by the metadata in their file, and proposes changes of it.
+
+Nobody takes over what it leads, so it need not show that it lives: the lock of its directory keeps others
+out. While the file cannot be read or written it goes on by what it knows.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from coterie.broker.cluster.changes import Changed, CreateTopics, NotChanged
+from coterie.broker.cluster.image import Delta, DoesNotFollow, Image
+from coterie.broker.cluster.statements import (
+    BrokerHeartbeat,
+    HeartbeatAnswer,
+    ProducerIds,
+    ReadDelta,
+    ReserveProducerIds,
+)
+from coterie.broker.processes.changes import RegisterProcess, Static
+
+if TYPE_CHECKING:
+    from coterie.broker.cluster.changes import Change, MetadataChange
+    from coterie.broker.cluster.statements import Answer, Statement
+    from coterie.broker.processes.engine import SqliteEngine, SqliteSession
+
+log = logging.getLogger("coterie.broker")
+
+RETRY_MS = 200
+SEEN_WITHIN_MS = 500
+"""How long the maker of a topic waits for the other brokers to know of it."""
+LOOK_EVERY_MS = 5
+Proposed = Callable[[Changed | NotChanged | None], None]
+
+
+class Serves(Protocol):
+    """What a broker serves by the metadata (`Hosting`)."""
+
+    def apply(self, before: Image, after: Image) -> None:
+        """Go by another image."""
+        ...
+
+    def serve(self, broker_epoch: int) -> None:
+        """Lead what the image says."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class Made:
+    """A change that was made, and waits for images to show it."""
+
+    answer: Changed
+    answered: Proposed
+    seen_by_ms: int | None
+    """How long to wait for all brokers to have seen it; None if they need not."""
+
+
+class ProcessMember:
+    """The broker's part in the cluster. `later` calls a function after so many milliseconds."""
+
+    def __init__(
+        self,
+        registration: RegisterProcess,
+        engine: SqliteEngine,
+        hosting: Serves,
+        *,
+        clock: Callable[[], int],
+        later: Callable[[int, Callable[[], None]], object],
+        serving: Callable[[], object],
+        exit_with: Callable[[str], None],
+    ) -> None:
+        """`serving` is called once the broker leads what it has to; `exit_with` ends the process."""
+        self.image = Image()
+        self.history: str | None = None
+        self._registration = registration
+        self._engine = engine
+        self._hosting = hosting
+        self._clock = clock
+        self._later = later
+        self._serving = serving
+        self._exit_with = exit_with
+        self._session: SqliteSession | None = None
+        self._broker_epoch = 0
+        self._served = False
+        self._reading = False
+        self._newest = 0  # the version that there is, as far as it was heard of
+        self._made: list[Made] = []
+
+    def refused(self, broker_epoch: int) -> None:
+        """Take note that what is led is not to be relied on, which cannot be: files have one owner."""
+        self._exit_with("the metadata contradict what this broker leads")
+
+    # -- the session
+
+    def begin(self) -> None:
+        """Connect, and register."""
+        self._engine.connect(opened=self._opened, ended=self._ended, notified=self._notified)
+
+    def _opened(self, session: SqliteSession, history: str) -> None:
+        if self.history not in (None, history):
+            self._exit_with("the file of the metadata is another one than before")
+            return
+        self._session, self.history = session, history
+        if not self._broker_epoch:
+            session.send(self._registration, self._registered)
+        else:
+            self._read(self.image.version)
+
+    def _ended(self) -> None:
+        """Connect again; what was proposed may have been made."""
+        self._session, self._reading = None, False
+        made, self._made = self._made, []
+        for one in made:
+            one.answered(None)
+        self._later(RETRY_MS, self.begin)
+
+    def _registered(self, answer: Answer | None) -> None:
+        match answer:
+            case Changed(version):
+                self._broker_epoch = version
+                self._notified(version)
+            case NotChanged():
+                self._exit_with(f"broker {self._registration.broker_id} is none of this cluster")
+
+    # -- images
+
+    def _notified(self, version: int) -> None:
+        self._newest = max(self._newest, version)
+        if not self._reading and self._newest > self.image.version:
+            self._read(self.image.version)
+
+    def _read(self, above: int) -> None:
+        if self._session is not None:
+            self._reading = True
+            self._session.send(ReadDelta(above), self._delta_read)
+
+    def _delta_read(self, answer: Answer | None) -> None:
+        self._reading = False
+        if not isinstance(answer, Delta):
+            return  # the session has ended
+        before = self.image
+        try:
+            after = (before if answer.above else Image()).after(answer)
+        except DoesNotFollow:
+            if answer.above:
+                self._read(0)
+            else:
+                self._exit_with("the file of the metadata is damaged")
+            return
+        if after.version < before.version:
+            self._exit_with("the file of the metadata has gone back to an older state")
+            return
+        self.image = after
+        self._hosting.apply(before, after)
+        self._serve_once_registered()
+        self._say_seen()
+        self._answer_made()
+        self._notified(after.version)
+
+    def _serve_once_registered(self) -> None:
+        if not self._served and 0 < self._broker_epoch <= self.image.version:
+            self._served = True
+            self._hosting.serve(self._broker_epoch)
+            self._serving()
+
+    def _say_seen(self) -> None:
+        """Have others see how far this broker is: they may wait for it."""
+        if self._session is not None and self._served:
+            self._session.send(self._heartbeat(), ignored)
+
+    def _heartbeat(self) -> BrokerHeartbeat:
+        return BrokerHeartbeat(self._registration.broker_id, self._broker_epoch, self.image.version)
+
+    # -- changes on behalf of clients
+
+    def propose(self, change: Change, answered: Proposed) -> None:
+        """Have metadata changed; `answered` is called once the own image shows it, with None if what came of
+        it is not known. What makes topics is answered when all brokers know of them, or some time later.
+        """
+        by_all = isinstance(change, CreateTopics)
+
+        def came(answer: Answer | None) -> None:
+            if not isinstance(answer, Changed):
+                answered(answer if isinstance(answer, NotChanged) else None)
+                return
+            self._made.append(Made(answer, answered, self._clock() + SEEN_WITHIN_MS if by_all else None))
+            self._notified(answer.version)
+            self._answer_made()
+
+        self._send(Static(change), came)
+
+    def reserve_producer_ids(self, answered: Callable[[ProducerIds | None], None]) -> None:
+        """Have a block of producer ids that no other broker gets; None if there is none to be had now."""
+        self._send(
+            ReserveProducerIds(),
+            lambda answer: answered(answer if isinstance(answer, ProducerIds) else None),
+        )
+
+    def _send(self, statement: Statement | MetadataChange, answered: Callable[[Answer | None], None]) -> None:
+        if self._session is None:
+            answered(None)
+        else:
+            self._session.send(statement, answered)
+
+    def _answer_made(self) -> None:
+        """Answer for the changes that the own image shows; some have to be seen by all, too."""
+        made, self._made = self._made, []
+        for one in made:
+            if one.answer.version > self.image.version:
+                self._made.append(one)
+            elif one.seen_by_ms is None:
+                one.answered(one.answer)
+            else:
+                self._look_who_has_seen(one)
+
+    def _look_who_has_seen(self, made: Made) -> None:
+        """Answer once every broker that runs has seen a change, looking again and again."""
+        assert made.seen_by_ms is not None
+        late = self._clock() >= made.seen_by_ms
+
+        def shown(answer: Answer | None) -> None:
+            waits = isinstance(answer, HeartbeatAnswer) and any(
+                one.seen < made.answer.version for one in answer.brokers
+            )
+            if waits and not late:
+                self._later(LOOK_EVERY_MS, lambda: self._look_who_has_seen(made))
+            else:
+                made.answered(made.answer)
+
+        self._send(self._heartbeat(), shown)
+
+
+def ignored(answer: Answer | None) -> None:
+    """Take an answer that nothing follows from."""

@@ -1,0 +1,194 @@
+"""The role of one of several brokers on a machine: a node by the metadata in their file, over a directory of
+its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
+
+from coterie.broker.cluster.image import Delta, Endpoint, Image
+from coterie.broker.cluster.sqlite import MetadataFailed, MetadataUnusable, SqliteMetadata
+from coterie.broker.cluster.statements import ReadDelta
+from coterie.broker.hosting import HostingParts, NodeHosting
+from coterie.broker.interbroker.sockets import Connector
+from coterie.broker.node import Node
+from coterie.broker.placement.model import Broker
+from coterie.broker.processes import METADATA
+from coterie.broker.processes.changes import RegisterProcess, broker_ids_of
+from coterie.broker.processes.engine import SqliteEngine
+from coterie.broker.processes.files import FileLogs, configs_of, have_agree
+from coterie.broker.processes.member import ProcessMember
+from coterie.broker.runtime.leadership import ElectedLeaders
+from coterie.broker.shell.listening import CannotServe
+from coterie.broker.topics.cluster_topics import ClusterTopics
+from coterie.broker.topics.producer_ids import ReservedProducerIds
+from coterie.broker.topics.proposals import TopicProposals
+from coterie.broker.topics.registry import new_id
+from coterie.storage.files import FileStore
+from coterie.storage.log.contract import DirectoryUnusable
+
+if TYPE_CHECKING:
+    from coterie.broker.config.settings import BrokerSettings
+
+LISTENER = "PLAINTEXT"
+CHANGED = b"changed\n"
+
+
+class StaticProposals(TopicProposals):
+    """The changes of topics where each partition stays with one broker: any of them, whether it runs now or
+    not.
+    """
+
+    default_factor: Final = 1
+
+    def brokers(self) -> list[Broker]:
+        """Return all brokers of the cluster."""
+        image = self._topics.image
+        rows = [image.brokers[broker_id] for broker_id in broker_ids_of(image)]
+        return [Broker(row.broker_id, row.rack) for row in rows]
+
+
+class OneOfSeveral:
+    """The role (`Role`). News that others have changed the metadata comes by `look`, from any thread."""
+
+    def __init__(self, settings: BrokerSettings) -> None:
+        self._settings = settings
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._image = Image()
+        self._engine: SqliteEngine
+        self._member: ProcessMember
+        self._cluster_id = ""
+        self._problem = ""
+
+    # -- the store
+
+    @property
+    def _metadata(self) -> str:
+        return f"{Path(self._settings.data_directory).parent}/{METADATA}"
+
+    def check(self, directory: str) -> None:
+        """Do nothing: the parent has."""
+
+    def open_store(self, settings: BrokerSettings, now_ms: int) -> FileStore:
+        """Return the store in the broker's directory, with the logs of what it leads. Raises
+        `DirectoryInUse`, `DirectoryUnusable`.
+        """
+        delta = self._read_metadata()
+        self._image = Image().after(delta)
+        store = FileStore.open(
+            settings.data_directory,
+            now_ms=now_ms,
+            configs=configs_of(settings, self._image),
+            cluster_id=self._cluster_id,
+            node_id=settings.node_id,
+        )
+        try:
+            deleted = {row.topic_id for row in delta.topics if row.deleted}
+            have_agree(store, self._image, deleted, settings.node_id)
+        except BaseException:
+            store.abandon()
+            raise
+        return store
+
+    def _read_metadata(self) -> Delta:
+        try:
+            with contextlib.closing(SqliteMetadata(self._metadata)) as metadata:
+                self._cluster_id = metadata.cluster_id
+                delta = metadata.execute(ReadDelta(0))
+        except (MetadataUnusable, MetadataFailed) as error:
+            raise DirectoryUnusable(str(error)) from error
+        assert isinstance(delta, Delta)
+        return delta
+
+    # -- the node
+
+    def node(self, settings: BrokerSettings, store: FileStore, shell: Mapping[str, Any]) -> Node:
+        """Return a node that goes by the metadata."""
+        topics = ClusterTopics(self._cluster_id)
+        topics.take(self._image)
+        return Node(
+            settings=settings,
+            topics=topics,
+            store=store,
+            leadership=ElectedLeaders(settings.node_id),
+            topic_manager=StaticProposals(
+                settings=settings,
+                topics=topics,
+                propose=lambda change, answered: self._member.propose(change, answered),
+                wall_ms=shell["wall"],
+                new_uuid=new_id,
+            ),
+            connect=Connector(asyncio.get_running_loop()),
+            producer_ids=ReservedProducerIds(lambda answered: self._member.reserve_producer_ids(answered)),
+            **shell,
+        )
+
+    async def begin(self, node: Node) -> None:
+        """Return once the broker is registered and leads what it has to."""
+        self._loop = loop = asyncio.get_running_loop()
+        serving = loop.create_future()
+
+        def exit_with(sentence: str) -> None:
+            if serving.done():
+                self._give_up(sentence)
+            else:
+                serving.set_exception(CannotServe(sentence))
+
+        def serves() -> None:
+            if not serving.done():
+                serving.set_result(None)
+
+        self._engine = SqliteEngine(self._metadata, self._post, changed=say_changed)
+        store = node.store
+        assert isinstance(store, FileStore)
+        self._give_up = store.checkpoints.on_failed_flush
+        logs = FileLogs(
+            store, topics=node.topics, scheduler=node.scheduler, purgatory=node.purgatory, clock=node.clock
+        )
+        hosting = NodeHosting(node.parts(HostingParts), logs, listener=LISTENER, exit_with=exit_with)
+        self._member = ProcessMember(
+            RegisterProcess(
+                self._settings.node_id,
+                uuid4(),
+                (Endpoint(LISTENER, *node.address()),),
+                self._settings.broker_rack,
+            ),
+            self._engine,
+            hosting,
+            clock=node.clock.now_ms,
+            later=lambda ms, do: loop.call_later(ms / 1000, do),
+            serving=serves,
+            exit_with=exit_with,
+        )
+        hosting.member = self._member
+        node.start()
+        self._member.begin()
+        await serving
+
+    def end(self) -> None:
+        """Close the sessions."""
+        if self._loop is not None:
+            self._engine.close()
+
+    def look(self) -> None:
+        """Look now whether the metadata have changed."""
+        if self._loop is not None:
+            self._post(lambda: self._engine.look())
+
+    def _post(self, do: Callable[[], None]) -> None:
+        assert self._loop is not None
+        with contextlib.suppress(RuntimeError):  # the loop has ended: the broker has
+            self._loop.call_soon_threadsafe(do)
+
+
+def say_changed() -> None:
+    """Say to the parent, for all others, that the metadata have changed; in time they see it anyway."""
+    with contextlib.suppress(OSError):
+        os.write(sys.stdout.fileno(), CHANGED)

@@ -1,0 +1,39 @@
+"""Several brokers on one machine, as `coterie serve --processes` has them: their directory, their parent."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+
+from coterie.broker.cluster.sqlite import MetadataFailed, SqliteMetadata
+from coterie.broker.config.settings import BrokerSettings
+from coterie.broker.processes.changes import FenceProcess
+from coterie.broker.processes.layout import arranged
+from coterie.broker.processes.parent import Parent
+from coterie.broker.processes.settings import broker_ids, settings_of
+from coterie.broker.processes.supervision import Exit
+from coterie.broker.shell.listening import try_port
+
+
+def serve_processes(given: Mapping[str, str], processes: int, log_level: str) -> Exit:
+    """Serve with so many brokers until told to stop; return why they have ended. Raises `CannotArrange`,
+    `CannotServe`, `SettingError`.
+    """
+    settings = BrokerSettings.of(given)
+    ids = broker_ids(settings, processes)
+    for broker_id in ids:  # before a directory is made for nothing
+        try_port(BrokerSettings.of(settings_of(given, broker_id, processes=processes)))
+    with arranged(settings.data_directory, ids) as metadata:
+        parent = Parent(
+            ids,
+            lambda broker_id, port: settings_of(given, broker_id, processes=processes, port=port),
+            log_level=log_level,
+            gone=lambda broker_id: fence(metadata, broker_id),
+        )
+        return parent.run()
+
+
+def fence(metadata: SqliteMetadata, broker_id: int) -> None:
+    """Have others say that what a broker leads has no leader now. That it has registered anew counts more."""
+    with contextlib.suppress(MetadataFailed):  # then clients find out by themselves
+        metadata.execute(FenceProcess(broker_id))
