@@ -12,7 +12,7 @@ from coterie.storage.postgres.connecting import DatabaseAddress
 from coterie.storage.postgres.schema import migrate
 from no_task_left import run
 
-from .lane_places import Play, play_over
+from .rigs.lane_places import Play, play_over
 
 
 @pytest.fixture(scope="session")

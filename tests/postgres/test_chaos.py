@@ -14,7 +14,7 @@ from coterie.storage.postgres.connecting import DatabaseAddress
 from coterie.storage.postgres.schema import migrate
 from coterie.storage.remote.session import Failed
 
-from .chaos import ChaosWorld
+from .rigs.chaos import ChaosWorld
 
 pytestmark = pytest.mark.interop
 

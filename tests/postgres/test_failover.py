@@ -16,7 +16,7 @@ from coterie.storage.postgres.lane_session import LaneSession
 from coterie.storage.postgres.schema import migrate
 from coterie.storage.remote.session import Broken, Inserted, Look, Reopened
 
-from .lane_places import ANSWERED_WITHIN_S, PLACE, Asking, InPostgres, a_chunk
+from .rigs.lane_places import ANSWERED_WITHIN_S, PLACE, Asking, InPostgres, a_chunk
 
 pytestmark = pytest.mark.interop
 

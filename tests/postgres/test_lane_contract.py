@@ -10,7 +10,7 @@ from coterie.storage.log.aborted import AbortedSpan
 from coterie.storage.postgres.lane_session import LanePlace
 from coterie.storage.remote.session import Broken, Failed, Fenced, Inserted, Look, Reopened
 
-from .lane_places import NOTHING, PLACE, Asking, LaneDatabase, Play, a_chunk
+from .rigs.lane_places import NOTHING, PLACE, Asking, LaneDatabase, Play, a_chunk
 
 
 def test_rows_are_there_as_they_were_sent(play: Play):

@@ -17,7 +17,7 @@ from coterie.storage.postgres.lane_session import LaneSession
 from coterie.storage.postgres.schema import migrate
 from coterie.storage.remote.session import Broken, Failed, Inserted, Look, Reopened
 
-from .lane_places import ANSWERED_WITHIN_S, PLACE, Asking, InPostgres, Play, a_chunk, play_over
+from .rigs.lane_places import ANSWERED_WITHIN_S, PLACE, Asking, InPostgres, Play, a_chunk, play_over
 
 Scene = Callable[[InPostgres, Asking], Awaitable[None]]
 HOLD_UP = """

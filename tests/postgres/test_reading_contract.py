@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from coterie.storage.remote.reading import LogWanted, RemoteReader, StoredLog
 from coterie.storage.remote.session import Broken
 
-from .lane_places import ANSWERED_WITHIN_S, Asking, LaneDatabase, Play, a_chunk
+from .rigs.lane_places import ANSWERED_WITHIN_S, Asking, LaneDatabase, Play, a_chunk
 
 
 async def read(

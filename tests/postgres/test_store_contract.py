@@ -10,7 +10,7 @@ import pytest
 from coterie.storage.postgres.connecting import DatabaseAddress
 from unit.storage import test_store_contract as contract
 
-from .log_in_postgres import RigInPostgres
+from .rigs.log_in_postgres import RigInPostgres
 
 pytestmark = pytest.mark.interop
 

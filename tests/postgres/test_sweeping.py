@@ -17,7 +17,7 @@ from coterie.broker.cluster.postgres.sweeping import SWEEP_EVERY, sweep
 from coterie.storage.postgres import deleting
 from coterie.storage.postgres.connecting import DatabaseAddress, connect
 
-from .test_metadata import PostgresStage
+from .rigs.stage import PostgresStage
 
 FILL = """
 INSERT INTO coterie.chunks_keep

@@ -20,8 +20,10 @@ from coterie.base.errors import CoterieError
 from coterie.storage.remote.session import Broken, Failed
 
 PORT = 5432
-CONNECT_S = 3.0
-"""So long one host is tried. A lane waits longer for its connection, so that the next one is tried, too."""
+CONNECT_S = 5.0
+"""So long one host is tried. A lane waits longer for its connection, so that the next one is tried, too; and
+whoever has much else to do is slow to see that it is connected.
+"""
 SILENT_S = 9
 """So long a server's machine may be silent that ought to say something, and then the connection is gone. A
 server that is slow is not silent: its machine says that it has what was sent.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import partial
 
@@ -23,6 +24,8 @@ from coterie.broker.cluster.statements import (
 )
 from coterie.storage.postgres.connecting import Connections, read_history
 from coterie.storage.postgres.serial import Connection, SerialConnection
+
+log = logging.getLogger("coterie.broker")
 
 PRESENCE = 7
 """The first number of the advisory lock that a broker's membership holds; the second is its id."""
@@ -60,7 +63,10 @@ class PostgresEngine:
         self.lanes = lanes
         self._connections = connections
         self.sweeper = Sweeper(connections, broker_id)
+        self.history = ""
+        """That of the membership that was opened last, "" before."""
         self._known = ("", Image())
+        self._sessions: dict[PostgresSession, None] = {}  # those that are open
 
     def connect(
         self,
@@ -71,6 +77,25 @@ class PostgresEngine:
     ) -> None:
         session = PostgresSession(self, SerialConnection(self._connections))
         session.open(opened, ended, notified)
+
+    def take_in(self, session: PostgresSession) -> bool:
+        """Have a session be open; return whether it may be.
+
+        Of several servers an old one may still answer some, while a new one is behind what it has: a broker
+        goes by that of its membership, and by no other at once.
+        """
+        if session.is_membership:
+            self.history = session.history
+            for other in [one for one in self._sessions if one.history != session.history]:
+                other.give_up()
+        elif self.history not in ("", session.history):
+            return False
+        self._sessions[session] = None
+        return True
+
+    def let_go(self, session: PostgresSession) -> None:
+        """Have a session be closed."""
+        self._sessions.pop(session, None)
 
     def image(self, history: str) -> Image:
         """Return an image that changes of this history may begin with."""
@@ -86,10 +111,12 @@ class PostgresSession:
     """One connection. Statements are done one after another; a change is one transaction."""
 
     def __init__(self, engine: PostgresEngine, connection: SerialConnection) -> None:
+        self.history = ""
+        self.is_membership = False
         self._engine = engine
         self._connection = connection
-        self._history = ""
-        self._is_membership = self._is_present = False
+        self._is_present = False
+        self._ended: Callable[[], None]
 
     def open(
         self,
@@ -100,11 +127,25 @@ class PostgresSession:
         """Connect; `connect` of the engine says the rest."""
 
         def begun(history: str) -> None:
-            self._history = history
-            opened(self, history)
+            self.history = history
+            if self._engine.take_in(self):
+                opened(self, history)
+            else:
+                log.warning("a server answers that is of another history than the broker's membership")
+                self.give_up()
 
-        self._is_membership = notified is not None
-        self._connection.open(partial(self._begin, notified), begun, ended)
+        def has_ended() -> None:
+            self._engine.let_go(self)
+            ended()
+
+        self.is_membership = notified is not None
+        self._ended = has_ended
+        self._connection.open(partial(self._begin, notified), begun, has_ended)
+
+    def give_up(self) -> None:
+        """End it as if the connection had ended by itself."""
+        self._connection.close()
+        self._connection.run(_nothing, lambda _: self._ended())
 
     async def _begin(self, notified: Callable[[int], None] | None, connection: Connection) -> str:
         if notified is not None:
@@ -120,8 +161,9 @@ class PostgresSession:
         self._connection.run(partial(self._execute, statement), answered)
 
     def close(self) -> None:
-        if self._is_membership:
+        if self.is_membership:
             self._engine.sweeper.close()
+        self._engine.let_go(self)
         self._connection.close()
 
     # -- statements
@@ -140,13 +182,13 @@ class PostgresSession:
                 return await self._change(connection, statement)
 
     async def _heartbeat(self, connection: Connection, heartbeat: BrokerHeartbeat) -> HeartbeatAnswer:
-        if self._is_membership and not self._is_present:
+        if self.is_membership and not self._is_present:
             await self._be_present(connection)
         rows = await connection.fetch(HEARTBEAT, *heartbeat, PRESENCE)
         version, counted, *_ = rows[0]
         shown = [Counted(*row[2:]) for row in rows if row[2] is not None]
         answer = HeartbeatAnswer(counted, version, tuple(shown))
-        if self._is_membership:
+        if self.is_membership:
             self._engine.sweeper.heartbeat_answered(answer)
         return answer
 
@@ -158,13 +200,13 @@ class PostgresSession:
 
     async def _change(self, connection: Connection, change: Change) -> Changed | NotChanged:
         """Make a change. What the image lacks is read before others have to wait for the lock."""
-        image = await self._read_on(connection, self._engine.image(self._history))
+        image = await self._read_on(connection, self._engine.image(self.history))
         try:
             async with connection.transaction():
                 image, delta = await self._make(connection, change, image)
         except _Refused as refused:
             return refused.answer
-        self._engine.note_image(self._history, image.after(delta))
+        self._engine.note_image(self.history, image.after(delta))
         return Changed(delta.version)
 
     async def _make(self, connection: Connection, change: Change, image: Image) -> tuple[Image, Delta]:
@@ -174,7 +216,7 @@ class PostgresSession:
         if version != image.version:
             rest = await read_rows(connection, image.version, version=version, level=level)
             image = image.after(rest)
-        self._engine.note_image(self._history, image)
+        self._engine.note_image(self.history, image)
         delta = change.rows(image, new_partition_id)
         if isinstance(delta, NotChanged):
             raise _Refused(delta)
@@ -201,3 +243,7 @@ class _Refused(Exception):
     def __init__(self, answer: NotChanged) -> None:
         super().__init__(answer)
         self.answer = answer
+
+
+async def _nothing(_: Connection) -> None:
+    """Do nothing."""

@@ -1,0 +1,139 @@
+"""A broker goes by one history at a time, and needs no more rights than its role has."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from uuid import UUID
+
+import pytest
+from bench.postgres import Server
+
+from cluster.engine_kit import Broker, topic
+from coterie.broker.cluster.changes import CreateTopics, DeleteTopics
+from coterie.broker.cluster.engine import MetadataSession
+from coterie.broker.cluster.postgres.engine import PostgresEngine
+from coterie.broker.cluster.postgres.sweeping import sweep
+from coterie.broker.cluster.statements import Delta, ReadDelta
+from coterie.storage.postgres.connecting import Connections, DatabaseAddress, connect
+from coterie.storage.postgres.lane_session import LanePlace, LaneSession
+from coterie.storage.postgres.reading import PostgresReader
+from coterie.storage.postgres.schema import BROKER
+from coterie.storage.remote.reading import LogWanted
+from coterie.storage.remote.session import Broken, Inserted, Look, Reopened
+
+from .rigs.lane_places import a_chunk
+from .rigs.stage import LANES, PostgresStage
+
+
+class TwoServers:
+    """An engine whose connections go to one database or another, as if they were servers of two histories."""
+
+    def __init__(self, server: Server, with_tables: str) -> None:
+        self.stages = [PostgresStage(server, server.new_database(with_tables)) for _ in range(2)]
+        self.loop = self.stages[0].loop
+        self.connections = Connections(self.stages[0].connections.address, self.loop)
+        self.engine = PostgresEngine(self.connections, 1, lanes=LANES)
+        self.sessions: list[MetadataSession] = []
+        self.ended: list[str] = []
+
+    def go_to(self, number: int) -> None:
+        """Have connections that are opened from now on go to one of the two."""
+        self.connections.address = self.stages[number].connections.address
+
+    def open(self, name: str, *, membership: bool) -> bool:
+        """Open a session; return whether that could be."""
+        opened: list[bool] = []
+
+        def is_open(session: MetadataSession, _: str) -> None:
+            self.sessions.append(session)
+            opened.append(True)
+
+        def has_ended() -> None:
+            self.ended.append(name)
+            opened.append(False)
+
+        notified = (lambda _: None) if membership else None
+        self.engine.connect(opened=is_open, ended=has_ended, notified=notified)
+        self.stages[0].until(lambda: bool(opened))
+        return opened[0]
+
+    def close(self) -> None:
+        for session in self.sessions:
+            session.close()
+        self.stages[0].close()
+        self.stages[1].close()
+
+
+@pytest.fixture
+def servers(server: Server, with_tables: str) -> Iterator[TwoServers]:
+    """Two servers, the first of which is gone to."""
+    made = TwoServers(server, with_tables)
+    yield made
+    made.close()
+
+
+def test_a_server_of_another_history_than_the_memberships_is_not_asked(servers: TwoServers):
+    assert servers.open("membership", membership=True)
+    servers.go_to(1)
+
+    assert not servers.open("statements", membership=False)
+    servers.go_to(0)
+    assert servers.open("statements", membership=False)
+
+
+def test_what_was_opened_before_ends_with_the_history_of_the_membership(servers: TwoServers):
+    assert servers.open("statements", membership=False)
+    servers.go_to(1)
+    assert servers.open("membership", membership=True)
+    servers.stages[0].until(lambda: servers.ended == ["statements"])
+
+    answers: list[object] = []
+    servers.sessions[0].send(ReadDelta(0), answers.append)
+    servers.stages[0].until(lambda: bool(answers))
+    assert answers == [None]
+    assert servers.open("statements", membership=False)
+
+
+def test_a_brokers_role_is_enough(server: Server, with_tables: str):
+    server.sql("postgres", f"CREATE ROLE app LOGIN IN ROLE {BROKER}")
+    stage = PostgresStage(server, server.new_database(with_tables))
+    as_app = DatabaseAddress(server.url(stage.database, user="app"))
+    stage.connections.address = as_app
+    broker, other = Broker(stage, 1), Broker(stage, 2)
+    epoch = broker.register()
+    other.register()
+    other.change(CreateTopics((topic(1, "orders"),)))
+    assert {one.broker_id for one in broker.heartbeat().brokers if one.present} == {1, 2}
+    stage.until(lambda: broker.notified[-1:] == [3])
+    assert isinstance(broker.ask(ReadDelta(0)), Delta)
+    stage.loop.run_until_complete(_append_and_read(stage.connections, epoch, broker.history))
+    deleted = broker.change(DeleteTopics((UUID(int=1),)))
+    assert stage.loop.run_until_complete(_sweep(as_app, deleted)) == 1
+    stage.close()
+    server.sql("postgres", "DROP ROLE app")
+
+
+async def _append_and_read(connections: Connections, epoch: int, history: str) -> None:
+    answers: asyncio.Queue[object] = asyncio.Queue()
+    session = LaneSession(
+        connections, LanePlace(1, 0, epoch), lambda _, answer: answers.put_nowait(answer), lambda: history
+    )
+    reader = PostgresReader(connections)
+    session.reopen(1, Look(None, None))
+    assert await answers.get() == Reopened(True, True)
+    session.append(1, [a_chunk(0)])
+    assert await answers.get() == Inserted(1)
+    reader.save_starts({1: 0}, answers.put_nowait, history=history)
+    assert await answers.get() is None
+    reader.read_logs([LogWanted(1, 0)], answers.put_nowait, history=history)
+    assert not isinstance(await answers.get(), Broken)
+    session.abort()
+    reader.close()
+
+
+async def _sweep(address: DatabaseAddress, seen: int) -> int:
+    connection = await connect(address)
+    swept = await sweep(seen, connection)
+    connection.terminate()
+    return swept
