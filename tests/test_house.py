@@ -352,6 +352,16 @@ def test_a_third_party_package_is_imported_only_where_it_belongs(path: Path):
         assert package in THIRD_PARTY[top], f"{package} may not import {module}"
 
 
+def test_the_driver_of_a_database_is_known_where_its_sessions_are_alone():
+    knowing = {
+        str(path.parent.relative_to(SOURCE))
+        for path in modules()
+        if any(named.split(".")[0] == "asyncpg" for named in names_imported(tree_of(path)))
+    }
+
+    assert knowing == {"coterie/storage/postgres"}
+
+
 @pytest.mark.parametrize("place", PURE)
 def test_what_is_pure_knows_no_clock_socket_thread_or_chance(place: str):
     root = ROOT / place if place == "swarm" else SOURCE / "coterie" / place

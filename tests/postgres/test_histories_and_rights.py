@@ -25,6 +25,8 @@ from coterie.storage.remote.session import Broken, Inserted, Look, Reopened
 from .rigs.lane_places import a_chunk
 from .rigs.stage import LANES, PostgresStage
 
+pytestmark = pytest.mark.interop
+
 
 class TwoServers:
     """An engine whose connections go to one database or another, as if they were servers of two histories."""

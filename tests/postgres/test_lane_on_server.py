@@ -14,10 +14,13 @@ from bench.postgres import Server
 
 from coterie.storage.postgres.connecting import SILENT_S, Connections, DatabaseAddress, connect
 from coterie.storage.postgres.lane_session import LaneSession
+from coterie.storage.postgres.reading import STUCK_S
 from coterie.storage.postgres.schema import migrate
 from coterie.storage.remote.session import Broken, Failed, Inserted, Look, Reopened
 
 from .rigs.lane_places import ANSWERED_WITHIN_S, PLACE, Asking, InPostgres, Play, a_chunk, play_over
+
+pytestmark = pytest.mark.interop
 
 Scene = Callable[[InPostgres, Asking], Awaitable[None]]
 HOLD_UP = """
@@ -142,7 +145,6 @@ def test_a_cancelled_wait_for_the_replica_leaves_the_outcome_open(server: Server
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGQUIT, signal.SIGKILL])
-@pytest.mark.interop
 def test_the_end_of_the_server_is_no_answer(number: signal.Signals):
     with Server() as server:
         asyncio.run(_end_of_server(server, number))
@@ -185,3 +187,39 @@ def test_the_system_notices_a_server_that_is_gone_without_a_word(address: Databa
         return found
 
     assert asyncio.run(options()) == (1, SILENT_S * 1_000)
+
+
+def test_a_reader_that_is_stuck_is_followed_by_one_that_is_not(play: Play, address: DatabaseAddress):
+    async def scene(database: InPostgres, lane: Asking) -> None:
+        database.connections.loop = Ahead(asyncio.get_running_loop())  # type: ignore[assignment]
+        reader = database.reader()
+        answers: asyncio.Queue[object] = asyncio.Queue()
+        other = await connect(address)
+        async with other.transaction():
+            await other.execute("LOCK TABLE coterie.logs")
+            reader.save_starts({1: 3}, answers.put_nowait, history=database.history)
+            await until_waits(database, "Lock")
+            reader.save_starts({1: 4}, answers.put_nowait, history=database.history)
+            database.connections.loop.ahead_s = 2 * STUCK_S  # type: ignore[attr-defined]
+            reader.save_starts({1: 5}, answers.put_nowait, history=database.history)
+            async with asyncio.timeout(ANSWERED_WITHIN_S):
+                assert [isinstance(await answers.get(), Broken) for _ in range(2)] == [True, True]
+        async with asyncio.timeout(ANSWERED_WITHIN_S):
+            assert await answers.get() is None
+        other.terminate()
+
+    play(scene)  # type: ignore[arg-type]
+
+
+class Ahead:
+    """A loop whose clock is ahead."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self.ahead_s = 0.0
+
+    def time(self) -> float:
+        return self._loop.time() + self.ahead_s
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._loop, name)

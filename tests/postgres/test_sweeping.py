@@ -19,6 +19,8 @@ from coterie.storage.postgres.connecting import DatabaseAddress, connect
 
 from .rigs.stage import PostgresStage
 
+pytestmark = pytest.mark.interop
+
 FILL = """
 INSERT INTO coterie.chunks_keep
 SELECT $1, base, base, 0, 0, 1, $3, ''::bytea, ''::bytea FROM generate_series(0, $2 - 1) AS base

@@ -48,6 +48,8 @@ SELECT id, start_offset FROM unnest($1::int[], $2::bigint[]) AS log (id, start_o
 ON CONFLICT (partition_id) DO UPDATE SET start_offset = greatest(there.start_offset, excluded.start_offset)
 """
 PARTITION = itemgetter(0)
+STUCK_S = 60.0
+"""What has not been read after so long is not waited for: whoever asks next has a connection of its own."""
 
 
 class PostgresReader:
@@ -57,6 +59,7 @@ class PostgresReader:
         self._connections = connections
         self._connection: SerialConnection | None = None
         self._history: str | None = None  # of that connection, once it is known
+        self._asked_s: list[float] = []  # when each was asked for that waits for an answer, oldest first
 
     def read_logs(
         self,
@@ -84,12 +87,17 @@ class PostgresReader:
     def _run(self, job: Job[T], done: Callable[[T | Broken], None], history: str) -> None:
         """Have a job done by a database of this history. One that fails is tried again by whoever asked."""
 
+        now_s = self._connections.loop.time()
+
         def answered(result: T | Broken | None) -> None:
+            self._asked_s.remove(now_s)
             done(Broken("no answer has come") if result is None else result)
 
         connection = self._connection
-        if connection is None or self._history not in (None, history):
+        is_stuck = bool(self._asked_s) and self._asked_s[0] < now_s - STUCK_S
+        if connection is None or is_stuck or self._history not in (None, history):
             connection = self._open()
+        self._asked_s.append(now_s)
         connection.run(partial(self._do, job, history), answered)
 
     async def _do(self, job: Job[T], history: str, connection: Connection) -> T | Broken:
