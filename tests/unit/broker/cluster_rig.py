@@ -53,19 +53,21 @@ class Asked:
 
 
 class ClusterRig:
-    """Broker 1 of some that are registered, by their racks, with an engine.
+    """Broker 1 of some that are registered, by their racks, with an engine; or another, of one that is there.
 
     What it proposes is done at once, and its image shows it before it has the answer, unless a test says
     otherwise: `meanwhile` is done before the next change, in which `fate` is called instead if there is one.
     """
 
-    def __init__(self, *racks: str | None, **settings: object) -> None:
+    def __init__(
+        self, *racks: str | None, node_id: int = 1, engine: PretendedEngine | None = None, **settings: object
+    ) -> None:
         texts = {name.replace("_", "."): str(value) for name, value in settings.items()}
-        self.settings = BrokerSettings.of({"log.dirs": "data", **texts})
-        self.engine = PretendedEngine()
+        self.settings = BrokerSettings.of({"log.dirs": "data", "node.id": str(node_id), **texts})
+        self.engine = engine or PretendedEngine()
         self.epochs = {
             broker_id: self.change(RegisterBroker(broker_id, PROCESS, 0, rack=rack))
-            for broker_id, rack in enumerate(racks or (None, None, None), 1)
+            for broker_id, rack in enumerate((racks or (None, None, None)) if engine is None else (), 1)
         }
         self.proposed: list[Change] = []
         self.meanwhile: Callable[[], object] | None = None
@@ -73,7 +75,7 @@ class ClusterRig:
         self.reserving: list[Callable[[ProducerIds | None], None]] | None = None
         """Who waits for producer ids, where a test brings them; None where they come at once."""
         self.topics = ClusterTopics("the-cluster")
-        self.leaders = ElectedLeaders(1)
+        self.leaders = ElectedLeaders(node_id)
         self._numbers = iter(range(1 << 20))
         self.node = self._a_node()
         self.hear()
@@ -82,7 +84,7 @@ class ClusterRig:
         return Node(
             settings=self.settings,
             topics=self.topics,
-            store=MemoryStore.open(now_ms=NOW_MS),
+            store=MemoryStore.open(now_ms=NOW_MS, node_id=self.settings.node_id),
             clock=lambda: NOW_MS,
             call_soon=lambda act: act(),
             alarm=lambda at_ms: None,
