@@ -508,6 +508,27 @@ def test_a_lane_that_has_lost_rows_takes_nothing_until_it_is_told_to_go_on(stage
     assert stage.calls[4:] == [("asked", LANDED)]
 
 
+def test_who_may_be_connected_with_an_engine_of_before_looks_again(stage: Stage):
+    stage.put("a")
+    stage.run()
+    stage.all_inserted()
+    stage.put("b")
+    stage.run()
+    looks = len(stage.session.looks)
+
+    stage.lane.look_again()
+    stage.lane.look_again()  # it does already
+    decided: list[int] = []
+    stage.lane.when_decided(lambda: decided.append(1))
+    stage.run()
+
+    assert [look.acknowledged for _, look in stage.session.looks[looks:]] == [(0, 0, 3)]
+    assert decided == []
+    stage.answer(Reopened(in_doubt_there=False, acknowledged_there=False))
+    assert stage.heard == [("lost", frozenset({0}))]
+    assert stage.calls == [("a", LANDED), ("b", NOT_LEADER)]
+
+
 def test_rows_that_landed_in_doubt_are_acknowledged_even_if_others_are_gone(stage: Stage):
     stage.put("a", partition=1)
     stage.run()

@@ -397,6 +397,22 @@ def test_logs_may_be_dropped_and_opened_by_whoever_is_told_that_rows_are_lost(
     assert broker.log().end_offset == 0
 
 
+def test_it_is_drained_when_all_lanes_have_looked_at_an_engine_that_may_have_gone_back(
+    brokers: Brokers, broker: Broker
+):
+    """Their connections may be with the one before, and not know."""
+    lives = [lane.life for lane in broker.store.lanes]
+    looked: list[list[int]] = []
+
+    broker.store.go_on(brokers.engine.history)
+    broker.store.drained(lambda: looked.append([lane.life for lane in broker.store.lanes]))
+    brokers.run()
+    assert looked == []
+    brokers.settle()
+
+    assert looked == [[life + 1 for life in lives]]
+
+
 def test_no_log_is_opened_on_an_engine_that_has_gone_back_before_its_history_is_known(
     brokers: Brokers, broker: Broker
 ):

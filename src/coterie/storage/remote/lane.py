@@ -231,8 +231,12 @@ class Lane:
         if self.state == self.LOST:
             self._reopen("rows were lost")
 
-    def hurry(self) -> None:
-        """Connect at once, if it is to connect again after a pause."""
+    def look_again(self) -> None:
+        """Begin the next life at once, and look whether what has landed is there: the connection may be with
+        an engine that has been replaced by one that was behind.
+        """
+        if self.state in (self.IDLE, self.SENDING):
+            self._reopen("the engine may have gone back")
         if self.state == self.REOPENING and not self._connecting:
             self._connect()
 

@@ -187,13 +187,15 @@ class RemoteStore:
         self._tell_of_room()
 
     def go_on(self, history: str) -> None:
-        """Go by an engine of this history from now on: its metadata was read anew. Lanes that have lost rows
-        go on, too.
+        """Go by an engine of this history from now on: it may have gone back, and its metadata was read anew.
+        All lanes look whether it has what has landed; those that have lost rows go on, too.
+
+        `drained` tells when they have looked.
         """
         self.history = history
         for lane in self.lanes:
             lane.go_on()
-            lane.hurry()
+            lane.look_again()
         self._look_at_lanes()
         self._reading = None
         self._read_next()
