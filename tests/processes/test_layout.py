@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from coterie.base.ids import uuid_text
-from coterie.broker.cluster.changes import Changed, CreateTopics, NewTopic
+from coterie.broker.cluster.changes import Changed, CreateTopics, DeleteTopics, NewTopic
 from coterie.broker.cluster.image import Delta, Image
 from coterie.broker.cluster.statements import ReadDelta
 from coterie.broker.processes import METADATA
@@ -93,6 +93,19 @@ def test_the_same_brokers_again_change_nothing_of_the_partitions(tmp_path: Path)
     after = arrange(tmp_path, 1, 2)
 
     assert [*before.all_partitions()] == [*after.all_partitions()]
+
+
+def test_deleted_topics_are_forgotten_once_every_broker_has_started_since(tmp_path: Path):
+    with_orders(tmp_path, 1, 2)
+    with arranged(str(tmp_path), [1, 2]) as metadata:
+        metadata.execute(DeleteTopics((ORDERS,)))
+
+    for deleted in (1, 0):
+        with arranged(str(tmp_path), [1, 2]) as metadata:
+            delta = metadata.execute(ReadDelta(0))
+        assert isinstance(delta, Delta)
+        assert len(delta.topics) == deleted
+        assert len(delta.partitions) == 2 * deleted
 
 
 def of_one_broker(root: Path) -> None:

@@ -160,6 +160,23 @@ class SqliteMetadata:
     def _insist_on(self, above: int) -> None:
         Image().after(self._delta(above))
 
+    def sweep(self, version: int) -> None:
+        """Forget topics that were deleted up to a version: all brokers have done what follows from it. Raises
+        `MetadataFailed`.
+        """
+        deleted = "SELECT topic_id FROM topics WHERE deleted AND version <= ?"
+        self._run(
+            lambda: self._write_all(
+                (f"DELETE FROM partitions WHERE topic_id IN ({deleted})", version),
+                ("DELETE FROM topics WHERE deleted AND version <= ?", version),
+            )
+        )
+
+    def _write_all(self, *statements: tuple[str, int]) -> None:
+        with self._transaction("IMMEDIATE"):
+            for statement, value in statements:
+                self._database.execute(statement, (value,))
+
     # -- statements
 
     def changed_elsewhere(self) -> int:

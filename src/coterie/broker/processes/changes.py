@@ -35,6 +35,12 @@ def broker_ids_of(image: Image) -> tuple[int, ...]:
     return tuple(map(int, text.split(","))) if text else ()
 
 
+def arranged_at(image: Image) -> int:
+    """Return the version at which a cluster was arranged last, 0 at first."""
+    row = image.settings.get((SCOPE, NAME))
+    return 0 if row is None else row.version
+
+
 class ArrangeBrokers(NamedTuple):
     """The cluster has these brokers from now on, none of which runs. If they are others than before the
     partitions of each topic are spread over them.

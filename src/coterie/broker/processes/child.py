@@ -29,6 +29,7 @@ FORM = "%(asctime)s broker {} %(levelname)s %(message)s"
 def main() -> int:
     """Serve with the settings that come; return the exit code."""
     end_with_the_parent()
+    os.set_blocking(sys.stdout.fileno(), False)  # a parent that is stopped for a while stops no broker
     # Without a buffer: the thread that reads on would hold its lock when the interpreter ends.
     lines = FileIO(sys.stdin.fileno(), closefd=False)
     line = lines.readline()

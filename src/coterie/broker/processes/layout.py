@@ -20,7 +20,7 @@ from coterie.broker.cluster.image import Delta, Image
 from coterie.broker.cluster.sqlite import MetadataFailed, MetadataUnusable, SqliteMetadata
 from coterie.broker.cluster.statements import ReadDelta
 from coterie.broker.processes import METADATA
-from coterie.broker.processes.changes import ArrangeBrokers, broker_ids_of
+from coterie.broker.processes.changes import ArrangeBrokers, arranged_at, broker_ids_of
 from coterie.broker.processes.moving import CannotMove, carry_out, moves
 from coterie.broker.topics.registry import new_id
 from coterie.storage.directory import IGNORED, things_of_others
@@ -89,6 +89,7 @@ def _move(disk: OsDisk, root: str, metadata: SqliteMetadata, broker_ids: tuple[i
     """Have the metadata say which brokers there are, and the directories of partitions lie with theirs."""
     before = _image(metadata)
     _refuse_other_disks(disk, root, before, broker_ids)
+    metadata.sweep(arranged_at(before))  # who has run since has deleted the logs of these, too
     metadata.execute(ArrangeBrokers(broker_ids))
     moving = moves(disk, root, _image(metadata))
     if moving:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 
-from coterie.broker.cluster.sqlite import MetadataFailed, SqliteMetadata
+from coterie.broker.cluster.sqlite import MetadataFailed, MetadataUnusable, SqliteMetadata
 from coterie.broker.config.settings import BrokerSettings
+from coterie.broker.processes import METADATA
 from coterie.broker.processes.changes import FenceProcess
 from coterie.broker.processes.layout import arranged
 from coterie.broker.processes.parent import Parent
@@ -23,17 +24,20 @@ def serve_processes(given: Mapping[str, str], processes: int, log_level: str) ->
     ids = broker_ids(settings, processes)
     for broker_id in ids:  # before a directory is made for nothing
         try_port(BrokerSettings.of(settings_of(given, broker_id, processes=processes)))
-    with arranged(settings.data_directory, ids) as metadata:
+    with arranged(settings.data_directory, ids):
         parent = Parent(
             ids,
             lambda broker_id, port: settings_of(given, broker_id, processes=processes, port=port),
             log_level=log_level,
-            gone=lambda broker_id: fence(metadata, broker_id),
+            gone=lambda broker_id: fence(f"{settings.data_directory}/{METADATA}", broker_id),
         )
         return parent.run()
 
 
-def fence(metadata: SqliteMetadata, broker_id: int) -> None:
-    """Have others say that what a broker leads has no leader now. That it has registered anew counts more."""
-    with contextlib.suppress(MetadataFailed):  # then clients find out by themselves
+def fence(path: str, broker_id: int) -> None:
+    """Have others say that what a broker leads has no leader, until it has registered anew. Where the file is
+    of no use now, its clients find out by themselves.
+    """
+    unusable = contextlib.suppress(MetadataUnusable, MetadataFailed)
+    with unusable, contextlib.closing(SqliteMetadata(path)) as metadata:
         metadata.execute(FenceProcess(broker_id))
