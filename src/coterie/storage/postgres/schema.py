@@ -23,6 +23,7 @@ NUMBERED = re.compile(r"(\d{4})\.sql")
 LOCK = (7, -1)
 """The advisory lock of whoever migrates; a broker's presence is (7, its id)."""
 LOCK_TIMEOUT_MS = 2_000
+IDLE_MS = 10_000
 RIGHTS = {BROKER: "SELECT, INSERT, UPDATE, DELETE", READER: "SELECT"}
 MAY_MAKE_ROLES = "SELECT rolsuper OR rolcreaterole FROM pg_roles WHERE rolname = current_user"
 IS_MEMBER = "SELECT pg_has_role($1, 'MEMBER')"
@@ -104,6 +105,7 @@ def insist_on_schema(cluster: StoreCluster | None, address: DatabaseAddress) -> 
 
 async def _migrate(connection: asyncpg.Connection, *, only_if_empty: bool) -> Migrated:
     await connection.execute(f"SET lock_timeout = {LOCK_TIMEOUT_MS}")
+    await connection.execute(f"SET idle_in_transaction_session_timeout = {IDLE_MS}")
     await connection.execute("SELECT pg_advisory_lock($1, $2)", *LOCK)  # two first starts at once
     cluster = await read_cluster(connection)
     before = 0 if cluster is None else cluster.schema

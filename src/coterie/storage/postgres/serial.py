@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
 from typing import Any, TypeAlias, TypeVar
 
 import asyncpg
@@ -18,6 +19,30 @@ Connection: TypeAlias = asyncpg.Connection
 Job: TypeAlias = Callable[[Connection], Awaitable[T]]
 """Does its statements on a connection, in transactions that end with it."""
 WARNING = "01000"
+IDLE_MS = 2_000
+"""So long a transaction waits for its next statement: whoever is to be taken over from may hold the lock that
+a takeover needs. It is long enough to compute who leads many partitions.
+"""
+
+
+@asynccontextmanager
+async def transaction(connection: Connection, mode: str = "", **limits_ms: int) -> AsyncIterator[None]:
+    """Have what is done within be one transaction, of a mode as BEGIN takes it; raised errors roll it back.
+
+    Its locks end with whoever holds them: where nothing comes from here for a while, since this process is
+    stopped or its machine gone, the server ends the session. `limits_ms` are further settings of the server's
+    that hold as long as it lasts.
+    """
+    limits = {"idle_in_transaction_session_timeout": IDLE_MS, **limits_ms}
+    begin = [f"BEGIN {mode}", *(f"SET LOCAL {name} = {value}" for name, value in limits.items())]
+    await connection.execute("; ".join(begin))
+    try:
+        yield
+    except BaseException:
+        if not connection.is_closed():
+            await connection.execute("ROLLBACK")
+        raise
+    await connection.execute("COMMIT")
 
 
 class SerialConnection:

@@ -23,7 +23,7 @@ from coterie.broker.cluster.statements import (
     Statement,
 )
 from coterie.storage.postgres.connecting import Connections, read_history
-from coterie.storage.postgres.serial import Connection, SerialConnection
+from coterie.storage.postgres.serial import Connection, SerialConnection, transaction
 
 log = logging.getLogger("coterie.broker")
 
@@ -32,6 +32,7 @@ PRESENCE = 7
 PRODUCER_ID_BLOCK = 1_000
 LOCK_TIMEOUT_MS = 2_000
 """So long a change waits for the changes of others, and for the appends that it has to wait for."""
+ONE_SNAPSHOT = "ISOLATION LEVEL REPEATABLE READ READ ONLY"
 BE_PRESENT = "SELECT pg_try_advisory_lock($1, $2)"
 HEARTBEAT = """
 WITH me AS (
@@ -173,7 +174,7 @@ class PostgresSession:
             case BrokerHeartbeat():
                 return await self._heartbeat(connection, statement)
             case ReadDelta(above):
-                async with connection.transaction(isolation="repeatable_read", readonly=True):
+                async with transaction(connection, ONE_SNAPSHOT):
                     return await self._read(connection, above)
             case ReserveProducerIds():
                 first = await connection.fetchval(RESERVE, PRODUCER_ID_BLOCK)
@@ -202,7 +203,7 @@ class PostgresSession:
         """Make a change. What the image lacks is read before others have to wait for the lock."""
         image = await self._read_on(connection, self._engine.image(self.history))
         try:
-            async with connection.transaction():
+            async with transaction(connection, lock_timeout=LOCK_TIMEOUT_MS):
                 image, delta = await self._make(connection, change, image)
         except _Refused as refused:
             return refused.answer
@@ -211,7 +212,6 @@ class PostgresSession:
 
     async def _make(self, connection: Connection, change: Change, image: Image) -> tuple[Image, Delta]:
         """Write a change in a transaction, and return the image before it and its rows. Raises `_Refused`."""
-        await connection.execute(f"SET LOCAL lock_timeout = {LOCK_TIMEOUT_MS}")
         version, level, new_partition_id = await connection.fetchrow(LOCK_VERSION)
         if version != image.version:
             rest = await read_rows(connection, image.version, version=version, level=level)
@@ -230,7 +230,7 @@ class PostgresSession:
         version, _ = await connection.fetchrow(VERSION)
         if version == image.version:
             return image
-        async with connection.transaction(isolation="repeatable_read", readonly=True):
+        async with transaction(connection, ONE_SNAPSHOT):
             try:
                 return image.after(await self._read(connection, image.version))
             except DoesNotFollow:

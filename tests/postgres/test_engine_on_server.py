@@ -1,9 +1,10 @@
-"""A broker goes by one history at a time, and needs no more rights than its role has."""
+"""A broker goes by one history at a time, holds up nobody, and needs no more rights than its role has."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -12,6 +13,7 @@ from bench.postgres import Server
 from cluster.engine_kit import Broker, topic
 from coterie.broker.cluster.changes import CreateTopics, DeleteTopics
 from coterie.broker.cluster.engine import MetadataSession
+from coterie.broker.cluster.postgres import engine
 from coterie.broker.cluster.postgres.engine import PostgresEngine
 from coterie.broker.cluster.postgres.sweeping import sweep
 from coterie.broker.cluster.statements import Delta, ReadDelta
@@ -95,6 +97,33 @@ def test_what_was_opened_before_ends_with_the_history_of_the_membership(servers:
     servers.stages[0].until(lambda: bool(answers))
     assert answers == [None]
     assert servers.open("statements", membership=False)
+
+
+def test_whoever_stops_in_the_middle_of_a_change_holds_nobody_up(
+    server: Server, with_tables: str, monkeypatch: pytest.MonkeyPatch
+):
+    stage = PostgresStage(server, server.new_database(with_tables))
+    stopped, other = Broker(stage, 1, membership=False), Broker(stage, 2, membership=False)
+    write = engine.write
+    waiting: list[asyncio.Event] = []
+
+    async def stop_first(connection: Any, change: Any, delta: Any, *, lanes: int) -> Any:
+        if not waiting:
+            waiting.append(asyncio.Event())
+            await waiting[0].wait()
+        return await write(connection, change, delta, lanes=lanes)
+
+    monkeypatch.setattr(engine, "write", stop_first)
+    stopped.send(CreateTopics((topic(1, "stopped"),)))
+    stage.until(lambda: bool(waiting))
+    other.change(CreateTopics((topic(2, "other"),)))
+    stage.loop.call_soon(waiting[0].set)
+    stage.until(lambda: bool(stopped.answers))
+
+    assert stopped.answers[0][1] is None
+    assert [one.name for one in other.read_on().topics()] == ["other"]
+    stage.until(lambda: stopped.ended == 1)
+    stage.close()
 
 
 def test_a_brokers_role_is_enough(server: Server, with_tables: str):
