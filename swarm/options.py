@@ -81,7 +81,8 @@ class Options:
     """Whether one member of each group sends a subscription that cannot be read."""
     old_versions: bool
     producers: int
-    """How many producers commit offsets in transactions, where there is one broker: markers go to no other.
+    """How many producers commit offsets in transactions, where there is one broker, or there are several over
+    one database: markers go to no other.
     """
     transaction_timeout_ms: int
     hostile: int

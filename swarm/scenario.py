@@ -107,6 +107,9 @@ class Scenario:
         cluster.checks = Checks(cluster, mistakes)
         return cluster
 
+    def _new_producer(self, name: str) -> Producer:
+        return Producer(self.cluster, name)
+
     def _weather(self) -> Weather:
         options = self.options
         return Weather(
@@ -135,7 +138,7 @@ class Scenario:
         for number in range(options.hostile):
             self.raw.append(RawClient(self.cluster, f"rude{number}", groups=self.groups, known=self.known))
         for number in range(options.producers):
-            self.producers.append(Producer(self.cluster, f"p{number}"))
+            self.producers.append(self._new_producer(f"p{number}"))
         if options.data:
             self.data = [DataClient(self.cluster, f"d{number}", self.ledger) for number in range(2)]
         if options.upgrade:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from coterie.broker.runtime.groups import ShardHost
 from coterie.coordinator.group.model import Group
 from coterie.wire.api.apis import ApiKey
-from swarm.checks.calls import Call, Standing
+from swarm.checks.calls import IN_TRANSACTIONS, Call, Standing
 from swarm.checks.invariants import Checks, Mistakes
 from swarm.checks.journal import Journal
 from swarm.world import Violation
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from swarm.cluster import Process
     from swarm.clustered.cluster import DatabaseCluster
     from swarm.clustered.processes import ClusteredProcess
+
+
+MARKERS_MS = 10_000
+"""For so long a transaction may wait for the leaders of its partitions, which may have died."""
 
 
 class ClusteredChecks(Checks):
@@ -54,6 +58,10 @@ class ClusteredChecks(Checks):
                 "only the leader serves", f"{call} comes to epoch {host.epoch}, it is {led.epoch}"
             )
         return super()._standing(call, group)
+
+    def _patience_for(self, call: Call) -> int:
+        patience_ms = super()._patience_for(call)
+        return patience_ms + MARKERS_MS if call.api in IN_TRANSACTIONS else patience_ms
 
     def answered(self, call: Call, answer: Any) -> None:
         if not cast("ClusteredProcess", call.process).follows:

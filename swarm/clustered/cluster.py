@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, cast
+from uuid import UUID
 
 from coterie.base.ids import TopicPartition
-from coterie.base.topic_names import OFFSETS_TOPIC
+from coterie.base.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from coterie.broker.cluster.changes import AddPartitions, Changed, CreateTopics, NewTopic
 from coterie.broker.cluster.database import Database, Moment
 from coterie.broker.cluster.image import Image
@@ -110,6 +111,7 @@ class DatabaseCluster(Cluster):
         self.database = Database(choose=self.fates.of_lane, later=world.later)
         self.brokers = {number: ClusteredBroker(self, number) for number in range(1, options.brokers + 1)}
         self.data = ClusteredLeaders(self)
+        self.ids[TRANSACTIONS_TOPIC] = UUID(int=1_000)
         self.asks: ClusteredProcess | None = None
         """Whose statement is being sent."""
         self.histories = 0
@@ -141,6 +143,8 @@ class DatabaseCluster(Cluster):
         self._make(OFFSETS_TOPIC, self.options.shards, self.options.offsets_configs)
         for name, partitions in self.topics.items():
             self._make(name, partitions, self.options.data_configs)
+        if self.options.producers:
+            self._make(TRANSACTIONS_TOPIC, 1, {"cleanup.policy": "compact"})
         self.world.later(MOMENT_EVERY_MS, self._keep_moment)
 
     def _make(self, name: str, partitions: int, configs: dict[str, str]) -> None:
@@ -173,9 +177,9 @@ class DatabaseCluster(Cluster):
             for row in image.partitions(topic_id):
                 leader = NOBODY if row.leader is None else row.leader
                 led = Led(leader, leader, row.leader_epoch)
-                if name != OFFSETS_TOPIC:
+                if name in self.topics:
                     self.data.led[TopicPartition(name, row.number)] = led
-                elif self.led.get(row.number) != led:
+                elif name == OFFSETS_TOPIC and self.led.get(row.number) != led:
                     self.led[row.number] = led
                     self.checks.led_anew(row.number)
 
@@ -236,6 +240,8 @@ class DatabaseCluster(Cluster):
         """Have everything get through, and a process that is stopped go on."""
         process = cast("ClusteredBroker", self.brokers[node_id]).member
         if process is not None:
+            if process.is_cut_off:
+                process.cut(silently=False)
             process.cut_off_until_ms = process.bad_until_ms = 0
             process.go_on()
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, cast
 
 from coterie.broker.cluster.engine import MetadataSession
 from coterie.broker.cluster.image import Endpoint
@@ -16,11 +17,13 @@ from coterie.broker.net.gated import GatedConnection
 from coterie.storage.remote.pretended import PretendedReader, PretendedSession
 from coterie.storage.remote.store import RemoteStore
 from swarm.cluster import Broker, Process
+from swarm.clustered.between import Link
 from swarm.network import PORT, Channel
 from swarm.session import Frame, Session
 
 if TYPE_CHECKING:
     from coterie.broker.config.settings import BrokerSettings
+    from coterie.broker.interbroker.connection import Attempt, PeerConnection
     from coterie.broker.node import Node
     from coterie.storage.remote.chunk import Chunk
     from coterie.storage.remote.reading import LogWanted, StoredLog
@@ -144,6 +147,13 @@ class LaneSession(PretendedSession):
             super().reopen(life, look)
 
 
+class NoAttempt:
+    """An attempt to connect to where nobody listens."""
+
+    def cancel(self) -> None:
+        """Do nothing: whoever asked hears of it."""
+
+
 class ClusteredProcess(Process):
     """One life of a broker that is a member."""
 
@@ -162,6 +172,8 @@ class ClusteredProcess(Process):
         """Until when a lane may wait for an answer that does not come."""
         self.connections: list[MetadataConnection] = []
         self.lane_sessions: list[LaneSession] = []
+        self.links: list[Link] = []
+        """The connections of other brokers to this one."""
         self._inbox: list[tuple[Hashable, Callable[[], None]]] = []
         self._arm_number = 0
         super().__init__(broker)
@@ -195,9 +207,19 @@ class ClusteredProcess(Process):
             arm=self._arm,
             aside=self._aside,
             new_uuid=self.new_uuid,
+            connect=self._connect,
             exit_with=self._exit,
         )
         return self.clustered.node
+
+    def _connect(self, host: str, port: int, connection: PeerConnection) -> Attempt:
+        """Begin to connect to another broker."""
+        serves = cast("ClusteredProcess | None", self.cluster.at(host).process)
+        if serves is not None:
+            return Link(self, serves, connection)
+        refused = partial(connection.connection_lost, ConnectionRefusedError())
+        self.world.later(1, self.run, refused)
+        return NoAttempt()
 
     def _new_lane_session(
         self,
@@ -305,6 +327,8 @@ class ClusteredProcess(Process):
         for connection in self.connections:
             connection.close(noticed_ms=self.world.between(5, 25))
         self._inbox.clear()
+        for link in self.links:
+            link.server_gone()
 
     # -- its way to the database
 

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, cast
 
 from coterie.broker.cluster.terms import LifecycleTerms
 from swarm.checks.invariants import Mistakes
+from swarm.clients.producers import Producer
 from swarm.clustered.checks import ClusteredChecks
 from swarm.clustered.cluster import DatabaseCluster
 from swarm.clustered.processes import ClusteredProcess
+from swarm.clustered.producers import ClusteredProducer
 from swarm.options import Options, draw
 from swarm.scenario import Outcome, Scenario, live
 from swarm.world import World
@@ -48,7 +50,7 @@ def options_of(world: World) -> Options:
         drawn,
         brokers=random.choice((2, 3, 3, 3)),
         shards=random.choice((1, 2, 3, 4)),
-        producers=0,
+        producers=0 if falls_back else random.choice((0, 0, 1, 2)),
         landing_ms=40,
         data=not falls_back and random.random() < 0.6,
         troubles=tuple(troubles),
@@ -92,6 +94,9 @@ class ClusteredScenario(Scenario):
         else:
             self.world.later(2, process.stop)
             self.world.later(6_000, process.go_on)
+
+    def _new_producer(self, name: str) -> Producer:
+        return ClusteredProducer(self.cluster, name)
 
     # -- trouble
 
@@ -150,7 +155,7 @@ class ClusteredScenario(Scenario):
         silently = for_ms > 0 and self.world.chance(0.5)
         process.cut(silently=silently)
         if silently:
-            self.world.later(for_ms, lambda: process.cut(silently=False))
+            self.world.later(for_ms, lambda: process.cut(silently=False) if self.chaos else None)
 
     def _spell(self) -> None:
         """Have many of a broker's statements get lost, come late, or be in doubt."""

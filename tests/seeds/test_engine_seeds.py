@@ -20,7 +20,7 @@ from coterie.simulate.agenda import START_MS
 MANY = range(0, 60, 20)
 SEEN_LEAST = 3
 MARKS = {"kill-broker", "leave-broker", "freeze", "sever", "spell", "outage", "fall-back"}
-MARKS |= {"append in doubt", "metadata in doubt", "late", "grow", "told who leads"}
+MARKS |= {"append in doubt", "metadata in doubt", "late", "grow", "told who leads", "brokers part"}
 
 
 @pytest.fixture(scope="module")

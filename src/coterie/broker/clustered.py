@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from coterie.broker.cluster.member import Proposed
     from coterie.broker.cluster.statements import ProducerIds
     from coterie.broker.config.settings import BrokerSettings
+    from coterie.broker.interbroker.sender import Connect
     from coterie.broker.runtime.cleaner import WorksBeside
     from coterie.storage.remote.store import RemoteStore
 
@@ -50,9 +51,12 @@ class ClusteredNode:
         aside: WorksBeside,
         work: Callable[[Pieces[None]], None] = straight_on,
         new_uuid: Callable[[], UUID],
+        connect: Connect | None = None,
         exit_with: Callable[[str], None],
     ) -> None:
-        """`listener` is the name of the listener that clients use."""
+        """`listener` is the name of the listener that clients use; `connect` opens connections to other
+        brokers.
+        """
         self.store = store
         self.topics = ClusterTopics(cluster_id, new_uuid=new_uuid)
         self.leaders = ElectedLeaders(settings.node_id)
@@ -69,6 +73,7 @@ class ClusteredNode:
             new_uuid=new_uuid,
             leadership=self.leaders,
             when_writable=store.ask,
+            connect=connect,
             topic_manager=TopicProposals(
                 settings=settings,
                 topics=self.topics,
