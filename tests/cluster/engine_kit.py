@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 from uuid import UUID
 
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coterie.broker.cluster.changes import (
@@ -419,7 +419,8 @@ class EngineKit:
 
     # -- whatever changes
 
-    @settings(max_examples=30)
+    # each engine has the kit in a class of its own
+    @settings(max_examples=30, suppress_health_check=[HealthCheck.differing_executors])
     @given(data=st.data())
     def test_deltas_are_the_rows_that_changes_wrote_and_add_up_to_the_whole(self, data: st.DataObject):
         with self.stage() as stage:
