@@ -78,13 +78,13 @@ class OneBroker:
         return NodeEndpoint(self.node_id, *self._server.sockets[0].getsockname()[:2])
 
     async def end(self) -> None:
-        """End it as a kill does, but for what is on its way through this process."""
+        """End it as a kill does; its logs live on."""
         assert self._server is not None
         self.running = False
         self._server.close()
         for peer in tuple(self.node.peers.all):
             peer.drop(None)
-        self.node.stop()
+        self.node.hang_up()
         await self._server.wait_closed()
 
 
@@ -117,9 +117,7 @@ class Brokers:
             assert led.leader is not None
             broker.node.elections.heard(name, *led)
         if len(self.running) == len(NODES):
-            for topic in self.topics:
-                for number in range(PARTITIONS):
-                    self.elect(TopicPartition(topic, number), NODES[number % len(NODES)])
+            self.give_back()
 
     def _make_topics(self, broker: OneBroker) -> None:
         """Have a broker know the topics, by the ids and over the logs of the first."""
@@ -147,13 +145,23 @@ class Brokers:
         for node_id in sorted(self.running, key=lambda one: one != before.leader):
             self.running[node_id].node.elections.heard(name, *led)
 
-    async def stop(self, node_id: int) -> None:
-        """End a broker; the others lead what it has led."""
-        broker = self.running[node_id]
+    def give_away(self, node_id: int) -> None:
+        """Have the others lead what a broker leads."""
         others = [one for one in self.running if one != node_id]
         for place, (name, led) in enumerate(tuple(self.led.items())):
             if led.leader == node_id and others:
                 self.elect(name, others[place % len(others)])
+
+    def give_back(self) -> None:
+        """Have each broker lead what it comes first for."""
+        for topic in self.topics:
+            for number in range(PARTITIONS):
+                self.elect(TopicPartition(topic, number), NODES[number % len(NODES)])
+
+    async def stop(self, node_id: int) -> None:
+        """End a broker; the others lead what it has led."""
+        broker = self.running[node_id]
+        self.give_away(node_id)
         del self.running[node_id], self._live[node_id]
         self._live_brokers_changed()
         await broker.end()

@@ -378,10 +378,14 @@ class Node:
             self.transactions.flush_all()
             self.store.in_doubt = self.store.in_doubt and self.transactions.in_doubt()
         self.coordinator.flush_all()
+        self.hang_up()
+        self.store.close()
+
+    def hang_up(self) -> None:
+        """End the connections to other brokers."""
         for asks in ("transaction_markers", "transaction_partitions"):
             if asks in vars(self):
                 getattr(self, asks).senders.close()
-        self.store.close()
 
 
 def make(*parts: object) -> None:

@@ -75,8 +75,9 @@ class PeerConnection:
         self._under_way: deque[UnderWay] = deque()
         self._buffer = bytearray()
 
-    def __len__(self) -> int:
-        """Return the number of requests that are under way."""
+    @property
+    def under_way(self) -> int:
+        """The number of requests that are sent and not answered."""
         return len(self._under_way)
 
     @property

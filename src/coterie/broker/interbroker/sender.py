@@ -171,7 +171,7 @@ class PeerSender(Generic[T]):
         connection = self._connection
         if connection is None or not connection.is_open:
             return
-        while self._gathered and len(connection) < UNDER_WAY_MAX:
+        while self._gathered and connection.under_way < UNDER_WAY_MAX:
             request, asked = self._kind.cut(self._gathered)
             was_idle = connection.waits_since_ms is None
             connection.send(request, partial(self._answered, asked))
