@@ -10,7 +10,7 @@ anew; so it does when its lanes say that rows are gone, are another's, or that t
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from coterie.base.ids import TopicPartition
@@ -27,12 +27,14 @@ from coterie.broker.runtime.leadership import NodeEndpoint
 from coterie.storage.remote.store import LogToOpen
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from coterie.broker.cluster.changes import PartitionKey
     from coterie.broker.config.settings import BrokerSettings
     from coterie.broker.net.peers import Peers
     from coterie.broker.runtime.groups import Coordinator
     from coterie.broker.runtime.leadership import ElectedLeaders, Elections
-    from coterie.broker.runtime.pieces import Pieces, Scheduler
+    from coterie.broker.runtime.pieces import Scheduler
     from coterie.broker.topics.cluster_topics import ClusterTopics
     from coterie.storage.config import LogConfig
 
@@ -160,7 +162,7 @@ class NodeHosting:
         for topic in found.changed:
             self._configure(topic)
         if found.deleted:
-            self._forget_commits(tuple(deleted.topic.name for deleted in found.deleted))
+            self._forget_commits({deleted.topic.topic_id: deleted.topic.name for deleted in found.deleted})
 
     def _forget(self, deleted: DeletedTopic) -> None:
         for row in deleted.partitions:
@@ -168,13 +170,10 @@ class NodeHosting:
             self._elections.deleted(name)
             self._logs.drop(name)
 
-    def _forget_commits(self, names: tuple[str, ...]) -> None:
+    def _forget_commits(self, gone: Mapping[UUID, str]) -> None:
         """Have the groups that are led here drop what was committed for topics that are gone (OM-7)."""
         if self._topics.get(OFFSETS_TOPIC) is not None:
-            self._scheduler.work(self._forgetting(names))
-
-    def _forgetting(self, names: tuple[str, ...]) -> Pieces[None]:
-        yield from self._load_coordinator().topics_deleted(names)
+            self._load_coordinator().topics_gone(gone)
 
     def _configure(self, topic: TopicRow) -> None:
         config, _ = self._settings.stored_log_config(topic.configs)
