@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coterie.base.codes import Code
+from coterie.base.ids import uuid_text
 from coterie.base.topic_names import metric_name
 from coterie.broker.cluster.changes import (
     AddPartitions,
@@ -164,6 +165,15 @@ def test_a_name_that_is_proposed_is_taken_and_cannot_be_found():
     assert topics.is_taken("t")
     assert topics.get("t") is None
     assert topics.name_error("no such/name") == Code.INVALID_TOPIC_EXCEPTION
+
+
+def test_the_text_of_an_id_never_starts_with_a_dash():
+    drawn = iter((UUID(int=0xF8 << 120), UUID(int=1)))
+
+    topic = ClusterTopics("the-cluster", new_uuid=lambda: next(drawn)).new("t", replicas=[(1, 2)])
+
+    assert uuid_text(UUID(int=0xF8 << 120)).startswith("-")
+    assert topic.topic_id == UUID(int=1)
 
 
 def test_whoever_waits_for_another_image_goes_on_once_that_is_in_place():

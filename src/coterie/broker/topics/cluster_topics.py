@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from coterie.broker.cluster.image import Image, PartitionRow, TopicRow
 from coterie.broker.runtime.pieces import Until
@@ -33,7 +33,7 @@ class ClusterTopics(TopicCatalog):
     partitions, their replicas or its settings change: who leads is no part of it.
     """
 
-    def __init__(self, cluster_id: str, *, new_uuid: Callable[[], UUID] = new_id) -> None:
+    def __init__(self, cluster_id: str, *, new_uuid: Callable[[], UUID] = uuid4) -> None:
         self.cluster_id = cluster_id
         self.image = Image()
         self.claimed: set[str] = set()
@@ -126,7 +126,7 @@ class ClusterTopics(TopicCatalog):
     ) -> Topic:
         """Return a topic that is to be proposed."""
         assert replicas
-        topic_id = topic_id or self._new_uuid()
+        topic_id = topic_id or new_id(self._new_uuid)
         return Topic(name=name, topic_id=topic_id, replicas=tuple(replicas), configs=dict(configs or {}))
 
     def outdated_in(self, partition: int) -> Mapping[UUID, str]:

@@ -50,11 +50,11 @@ UNREAD = (
 )
 
 
-def new_id() -> UUID:
+def new_id(draw: Callable[[], UUID] = uuid4) -> UUID:
     """Return an id for a topic or a cluster. As with Kafka's, its text never starts with a dash."""
-    fresh = uuid4()
+    fresh = draw()
     while uuid_text(fresh).startswith("-"):
-        fresh = uuid4()
+        fresh = draw()
     return fresh
 
 
