@@ -16,7 +16,7 @@ from coterie.broker.cluster.engine import MetadataSession
 from coterie.broker.cluster.postgres import engine
 from coterie.broker.cluster.postgres.engine import PostgresEngine
 from coterie.broker.cluster.postgres.sweeping import sweep
-from coterie.broker.cluster.statements import Delta, ReadDelta
+from coterie.broker.cluster.statements import BrokerHeartbeat, Delta, ReadDelta
 from coterie.storage.postgres.connecting import Connections, DatabaseAddress, connect
 from coterie.storage.postgres.lane_session import LanePlace, LaneSession
 from coterie.storage.postgres.reading import PostgresReader
@@ -123,6 +123,24 @@ def test_whoever_stops_in_the_middle_of_a_change_holds_nobody_up(
     assert stopped.answers[0][1] is None
     assert [one.name for one in other.read_on().topics()] == ["other"]
     stage.until(lambda: stopped.ended == 1)
+    stage.close()
+
+
+def test_heartbeats_that_are_given_up_do_not_pile_up_in_the_server(server: Server, with_tables: str):
+    stage = PostgresStage(server, server.new_database(with_tables))
+    broker, other = Broker(stage, 1), Broker(stage, 2)
+    broker.register()
+    other.register()
+    holder = stage.loop.run_until_complete(connect(stage.connections.address))
+    stage.loop.run_until_complete(
+        holder.execute("BEGIN; UPDATE coterie.brokers SET rack = 'r' WHERE broker_id = 1")
+    )
+
+    assert broker.ask(BrokerHeartbeat(1, broker.broker_epoch, 0)) is None
+    assert other.heartbeat().counted
+    stage.loop.run_until_complete(holder.execute("ROLLBACK"))
+    assert broker.heartbeat().counted
+    holder.terminate()
     stage.close()
 
 

@@ -12,6 +12,7 @@ import asyncpg
 import pytest
 from bench.postgres import Server
 
+from coterie.storage.postgres import lane_session
 from coterie.storage.postgres.connecting import SILENT_S, Connections, DatabaseAddress, connect
 from coterie.storage.postgres.lane_session import LaneSession
 from coterie.storage.postgres.reading import STUCK_S
@@ -142,6 +143,28 @@ def test_a_cancelled_wait_for_the_replica_leaves_the_outcome_open(server: Server
         tables.close()
 
     asyncio.run(scene())
+
+
+def test_lives_that_are_given_up_do_not_pile_up_in_the_server(
+    play: Play, address: DatabaseAddress, monkeypatch: pytest.MonkeyPatch
+):
+    soon = lane_session.BEGIN_LIFE.replace("'8000'", "'50'")
+    assert soon != lane_session.BEGIN_LIFE
+    monkeypatch.setattr(lane_session, "BEGIN_LIFE", soon)
+
+    async def scene(database: InPostgres, lane: Asking) -> None:
+        await lane.reopen(1)
+        async with held_up(address, 0):
+            lane.session.append(1, [a_chunk(0)])
+            await until_waits(database, "Lock")
+            for life in range(2, 6):
+                answer = await lane.reopen(life)
+                assert isinstance(answer, Failed)
+                assert answer.sqlstate == "55P03"
+            assert await database.own.fetchval(WAITING, "Lock") == 1
+        assert await lane.reopen(6, Look((1, 0, 3), None)) == Reopened(True, True)
+
+    play(scene)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGQUIT, signal.SIGKILL])

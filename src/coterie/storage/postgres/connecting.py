@@ -122,6 +122,16 @@ async def connect(address: DatabaseAddress, *, cached: int = 100) -> asyncpg.Con
     raise failure
 
 
+def within_ms(limit_ms: int) -> str:
+    """Return the part of a statement's WITH, `patience`, that has it wait for a lock no longer than so long.
+
+    What is given up the server goes on with: it does not see that nobody waits. Where it waits for a lock
+    that is not let go, each attempt would leave a connection more behind. The statement has to read the
+    part's row.
+    """
+    return f"patience AS MATERIALIZED (SELECT set_config('lock_timeout', '{limit_ms}', true))"
+
+
 def _notice_silence(connection: asyncpg.Connection) -> None:
     """Have the system end a connection whose other side is gone without a word."""
     peer = connection._transport.get_extra_info("socket")

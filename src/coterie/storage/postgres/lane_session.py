@@ -20,6 +20,7 @@ from coterie.storage.postgres.connecting import (
     connect,
     failure_of,
     read_history,
+    within_ms,
 )
 from coterie.storage.remote.chunk import Chunk
 from coterie.storage.remote.session import Answer, Broken, Failed, Fenced, Inserted, Look, Reopened
@@ -44,9 +45,14 @@ _SPANS = """
 APPEND = _GATE + _CHUNKS
 APPEND_ABORTED = _GATE + _SPANS + _CHUNKS
 """With the transactions that the markers among the batches have aborted."""
-BEGIN_LIFE = """
-UPDATE coterie.lanes SET life = $4 WHERE broker_id = $1 AND lane = $2 AND broker_epoch = $3 AND life < $4
+BEGIN_LIFE = f"""
+WITH {within_ms(8_000)}
+UPDATE coterie.lanes SET life = $4 FROM patience
+WHERE broker_id = $1 AND lane = $2 AND broker_epoch = $3 AND life < $4
 RETURNING life
+"""
+"""It waits for what an earlier life has sent, but not for ever: where that waits for a replica that is away,
+the server would collect those that were given up, one with each attempt.
 """
 LOOK = """
 SELECT $1::int IS NULL OR EXISTS (SELECT FROM coterie.chunks_keep

@@ -8,7 +8,7 @@ from itertools import groupby
 from operator import itemgetter
 
 from coterie.storage.postgres.connecting import OTHER_HISTORY, Connections, read_history
-from coterie.storage.postgres.serial import Connection, Job, SerialConnection, T
+from coterie.storage.postgres.serial import Connection, Job, SerialConnection, T, transaction
 from coterie.storage.remote.chunk import Chunk
 from coterie.storage.remote.reading import LogWanted, StoredLog
 from coterie.storage.remote.session import Broken
@@ -48,6 +48,7 @@ SELECT id, start_offset FROM unnest($1::int[], $2::bigint[]) AS log (id, start_o
 ON CONFLICT (partition_id) DO UPDATE SET start_offset = greatest(there.start_offset, excluded.start_offset)
 """
 PARTITION = itemgetter(0)
+LOCK_TIMEOUT_MS = 8_000
 STUCK_S = 60.0
 """What has not been read after so long is not waited for: whoever asks next has a connection of its own."""
 
@@ -121,7 +122,8 @@ class PostgresReader:
 async def _read_logs(wanted: Sequence[LogWanted], connection: Connection) -> list[StoredLog]:
     """Return the logs in the order of those that are wanted."""
     ids = [one.partition_id for one in wanted]
-    ends = await connection.fetch(BEGIN_EPOCHS, ids, [one.leader_epoch for one in wanted])
+    async with transaction(connection, lock_timeout=LOCK_TIMEOUT_MS):
+        ends = await connection.fetch(BEGIN_EPOCHS, ids, [one.leader_epoch for one in wanted])
     epochs = await connection.fetch(EPOCHS, ids)
     epochs_of = {one: [(row[1], row[2]) for row in rows] for one, rows in groupby(epochs, PARTITION)}
     chunks = await connection.fetch(CHUNKS, [row[0] for row in ends], [row[1] for row in ends])
@@ -139,5 +141,6 @@ def _chunks(rows: Iterator[Sequence[object]]) -> Iterator[Chunk]:
 
 
 async def _save_starts(starts: Mapping[int, int], connection: Connection) -> bool:
-    await connection.execute(SAVE_STARTS, [*starts], [*starts.values()])
+    async with transaction(connection, lock_timeout=LOCK_TIMEOUT_MS):
+        await connection.execute(SAVE_STARTS, [*starts], [*starts.values()])
     return True

@@ -22,7 +22,7 @@ from coterie.broker.cluster.statements import (
     ReserveProducerIds,
     Statement,
 )
-from coterie.storage.postgres.connecting import Connections, read_history
+from coterie.storage.postgres.connecting import Connections, read_history, within_ms
 from coterie.storage.postgres.serial import Connection, SerialConnection, transaction
 
 log = logging.getLogger("coterie.broker")
@@ -34,9 +34,10 @@ LOCK_TIMEOUT_MS = 2_000
 """So long a change waits for the changes of others, and for the appends that it has to wait for."""
 ONE_SNAPSHOT = "ISOLATION LEVEL REPEATABLE READ READ ONLY"
 BE_PRESENT = "SELECT pg_try_advisory_lock($1, $2)"
-HEARTBEAT = """
-WITH me AS (
-  UPDATE coterie.brokers SET beats = beats + 1, seen = $3
+HEARTBEAT = f"""
+WITH {within_ms(700)},
+me AS (
+  UPDATE coterie.brokers SET beats = beats + 1, seen = $3 FROM patience
   WHERE broker_id = $1 AND broker_epoch = $2 AND state <> 'fenced' RETURNING broker_id, beats, seen)
 SELECT cluster.version, EXISTS (SELECT FROM me), broker.broker_id, broker.broker_epoch,
   coalesce(me.beats, broker.beats), broker.broker_id IN (
