@@ -1,7 +1,12 @@
 #!/bin/bash
-# 2,700 seeds of the simulator, those after the 300 of make test, a check for each hundred; SEEDS and FIRST ask for others.
-first="${FIRST:-300}" seeds="${SEEDS:-2700}"
-for ((at = first; at < first + seeds; at += 100)); do
-    told="$("$PYTHON" -m swarm --first "$at" --seeds 100 --jobs 1 --keep-going 2>&1)" &&
-        echo "ok seeds-from-$at" || echo "FAILED seeds-from-$at: $(grep -m 1 '^seed ' <<<"$told")"
-done
+# 2,700 seeds of the simulator, those after the 300 of make test, and 2,000 of brokers over one database; a check
+# for each hundred. SEEDS and FIRST ask for others of the former, ENGINE_SEEDS and ENGINE_FIRST of the latter.
+live() { # NAME FIRST SEEDS JOBS [FLAG]: a check for each hundred seeds
+    local name="$1" first="$2" seeds="$3" jobs="$4" at told
+    for ((at = first; at < first + seeds; at += 100)); do
+        told="$("$PYTHON" -m swarm "${@:5}" --first "$at" --seeds 100 --jobs "$jobs" --keep-going 2>&1)" &&
+            echo "ok $name-from-$at" || echo "FAILED $name-from-$at: $(grep -m 1 '^seed ' <<<"$told")"
+    done
+}
+live seeds "${FIRST:-300}" "${SEEDS:-2700}" 1
+live engine-seeds "${ENGINE_FIRST:-100}" "${ENGINE_SEEDS:-2000}" 2 --engine

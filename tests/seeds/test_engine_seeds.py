@@ -17,8 +17,8 @@ from swarm.world import World
 from coterie.broker.cluster.lifecycle import Phase
 from coterie.simulate.agenda import START_MS
 
-MANY = range(0, 60, 20)
-SEEN_LEAST = 3
+MANY = range(0, 40, 20)
+SEEN_LEAST = 2
 MARKS = {"kill-broker", "leave-broker", "freeze", "sever", "spell", "outage", "fall-back"}
 MARKS |= {"append in doubt", "metadata in doubt", "late", "grow", "told who leads", "brokers part"}
 

@@ -26,22 +26,18 @@ class DeletedTopic(NamedTuple):
 class Differences(NamedTuple):
     """Two images, compared. A topic that was deleted and made again by name is in `deleted` and `made`."""
 
-    brokers: bool
-    """Whether other brokers live, or are elsewhere."""
     deleted: Sequence[DeletedTopic]
     made: Sequence[TopicRow]
     changed: Sequence[TopicRow]
     """Topics of which the settings or the number of partitions are others, or may be."""
     elections: Sequence[Election]
-    settings: bool
-    """Whether dynamic settings are others."""
 
 
 def differences(before: Image, after: Image) -> Differences:
-    """Return the differences. Whatever two images share by identity is not looked at."""
+    """Return the differences."""
     made, changed = [], []
     elections: list[Election] = []
-    for topic in after.topics():
+    for topic in after.topics_unlike(before):
         was = before.topic_by_id(topic.topic_id)
         if was is None:
             made.append(topic)
@@ -50,11 +46,10 @@ def differences(before: Image, after: Image) -> Differences:
         elections += _elections(topic, before, after)
     deleted = [
         DeletedTopic(topic, before.partitions(topic.topic_id))
-        for topic in before.topics()
+        for topic in before.topics_unlike(after)
         if after.topic_by_id(topic.topic_id) is None
     ]
-    brokers, settings = _brokers_shown(before) != _brokers_shown(after), before.settings != after.settings
-    return Differences(brokers, deleted, made, changed, elections, settings)
+    return Differences(deleted, made, changed, elections)
 
 
 def _elections(topic: TopicRow, before: Image, after: Image) -> Iterator[Election]:
@@ -67,12 +62,6 @@ def _elections(topic: TopicRow, before: Image, after: Image) -> Iterator[Electio
             yield Election(TopicPartition(topic.name, row.number), row)
 
 
-def _brokers_shown(image: Image) -> list[object]:
-    """Return each broker as clients are shown it."""
-    rows = [image.brokers[broker_id] for broker_id in image.unfenced]
-    return [(row.broker_id, row.listeners, row.rack) for row in rows]
-
-
 def contradicts(before: Image, after: Image, me: int) -> bool:
     """Return whether an image is not what another became: the engine has gone back to an older state, and
     what this broker led in an epoch there, another may lead now in the same, or it in an earlier one.
@@ -82,11 +71,8 @@ def contradicts(before: Image, after: Image, me: int) -> bool:
     mine, now = before.brokers.get(me), after.brokers.get(me)
     if mine is not None and (now is None or now.broker_epoch < mine.broker_epoch):
         return True
-    for topic in before.topics():
-        were, rows = before.partitions(topic.topic_id), after.partitions(topic.topic_id)
-        if rows is not were and any(_is_undone(row, after, me) for row in were):
-            return True
-    return False
+    unlike = before.topics_unlike(after)
+    return any(_is_undone(row, after, me) for topic in unlike for row in before.partitions(topic.topic_id))
 
 
 def _is_undone(was: PartitionRow, after: Image, me: int) -> bool:

@@ -186,6 +186,16 @@ class Image:
         """Return whether topics and partitions are known to be those of another: nothing is compared."""
         return self._topics is other._topics and self._partitions is other._partitions
 
+    def topics_unlike(self, other: Image) -> Iterator[TopicRow]:
+        """Yield the topics whose row or partitions are not the very ones of another image. Of the others it
+        is known that they are alike, since what stays is shared: nothing is compared.
+        """
+        topics, theirs, their_partitions = self._topics, other._topics, other._partitions
+        for number, partitions in self._partitions.items():
+            topic = topics[number]
+            if their_partitions.get(number) is not partitions or theirs.get(number) is not topic:
+                yield topic
+
     # -- what Metadata asks
 
     def topic(self, name: str) -> TopicRow | None:
