@@ -8,7 +8,7 @@ from uuid import UUID
 
 from coterie.broker.cluster.member import ClusterMember
 from coterie.broker.hosting import HostingParts, NodeHosting
-from coterie.broker.node import Node
+from coterie.broker.node import Node, nothing
 from coterie.broker.runtime.leadership import ElectedLeaders
 from coterie.broker.runtime.pieces import Pieces, straight_on
 from coterie.broker.topics.cluster_topics import ClusterTopics
@@ -31,7 +31,8 @@ class ClusteredNode:
     """The node, its membership, and what connects them.
 
     `clock` and `wall` return milliseconds, the first of a clock that never goes back; `alarm` has `ring`
-    called at a time, `arm` has `member.tick`. `exit_with` ends the process, and says why.
+    called at a time, `arm` has `member.tick`. `exit_with` ends the process, and says why; `serving` is called
+    whenever a broker epoch begins.
     """
 
     def __init__(
@@ -53,10 +54,9 @@ class ClusteredNode:
         new_uuid: Callable[[], UUID],
         connect: Connect | None = None,
         exit_with: Callable[[str], None],
+        serving: Callable[[], None] = nothing,
     ) -> None:
-        """`listener` is the name of the listener that clients use; `connect` opens connections to other
-        brokers.
-        """
+        """`listener` names the one that clients use; `connect` opens connections to other brokers."""
         self.store = store
         self.topics = ClusterTopics(cluster_id, new_uuid=new_uuid)
         self.leaders = ElectedLeaders(settings.node_id)
@@ -84,7 +84,11 @@ class ClusteredNode:
             producer_ids=ReservedProducerIds(self._reserve_producer_ids),
         )
         self.hosting = NodeHosting(
-            self.node.parts(HostingParts), store, listener=listener, exit_with=exit_with
+            self.node.parts(HostingParts),
+            store,
+            listener=listener,
+            serving=serving,
+            exit_with=exit_with,
         )
         self.member = ClusterMember(lifecycle, engine, self.hosting, clock=clock, arm=arm)
         self.hosting.member = self.member

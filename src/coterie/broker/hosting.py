@@ -19,6 +19,7 @@ from coterie.broker.cluster.applying import (
     DeletedTopic,
     Differences,
     Election,
+    broker_news,
     contradicts,
     differences,
 )
@@ -109,10 +110,19 @@ class NodeHosting:
     """To be set before the member begins."""
 
     def __init__(
-        self, parts: HostingParts, logs: LedLogs, *, listener: str, exit_with: Callable[[str], None]
+        self,
+        parts: HostingParts,
+        logs: LedLogs,
+        *,
+        listener: str,
+        exit_with: Callable[[str], None],
+        serving: Callable[[], None] = lambda: None,
     ) -> None:
-        """`listener` is the name of the one that clients use; `exit_with` ends the process."""
+        """`listener` is the name of the one that clients use; `serving` is called when a broker epoch begins;
+        `exit_with` ends the process.
+        """
         self.exit = exit_with
+        self._serving = serving
         self._settings = parts.settings
         self._leaders = parts.leadership
         self._elections = parts.elections
@@ -136,6 +146,8 @@ class NodeHosting:
     def apply(self, before: Image, after: Image) -> None:
         """Go by another image."""
         self._image = after
+        for news in broker_news(before, after):
+            log.info("%s", news)
         self._leaders.set_live(
             _endpoints(after, self._listener),
             leaving=[row.broker_id for row in after.brokers.values() if row.state is BrokerState.LEAVING],
@@ -208,17 +220,19 @@ class NodeHosting:
         self._broker_epoch, self._over = broker_epoch, False
         self._logs.begin(broker_epoch, self.member.history or "")
         image = self._image
-        self._lead(
-            [
-                Election(TopicPartition(topic.name, row.number), row)
-                for topic in image.topics()
-                for row in image.partitions(topic.topic_id)
-                if row.leader == self._me
-            ]
-        )
+        led = [
+            Election(TopicPartition(topic.name, row.number), row)
+            for topic in image.topics()
+            for row in image.partitions(topic.topic_id)
+            if row.leader == self._me
+        ]
+        log.info("broker epoch %d begins; %d partitions are to be led", broker_epoch, len(led))
+        self._lead(led)
+        self._serving()
 
     def suspend(self) -> None:
         """Answer that others may lead."""
+        log.warning("suspended: no heartbeat was answered in time, so others may lead by now")
         self._suspensions += 1
         self._elections.suspend()
 
@@ -228,6 +242,7 @@ class NodeHosting:
         """
         if self._over:
             return
+        log.info("resumed: a heartbeat was answered, and nobody has taken over")
         if not anew:
             self._elections.resume()
             return
@@ -242,12 +257,14 @@ class NodeHosting:
 
     def fence(self) -> None:
         """Lead nothing any more."""
+        log.info("nothing is led any more: broker epoch %d is over", self._broker_epoch)
         self._broker_epoch, self._over = 0, False
         self._elections.fenced()
         self._logs.end()
 
     def drain(self, done: Callable[[], None]) -> None:
         """Decide and append nothing more; `done` is called once all has landed."""
+        log.info("leaving: what is decided is written, and then others lead")
         self._elections.drain(lambda: self._logs.drained(done))
 
     def release(self, partitions: Sequence[PartitionKey], done: Callable[[], None]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import click
@@ -34,6 +34,16 @@ LEVELS = ("debug", "info", "warning", "error")
     help="The directory for topics. Default: log.dirs, or a temporary one, deleted when the broker stops.",
 )
 @click.option(
+    "--store",
+    metavar="URL",
+    help="The PostgreSQL database that brokers share, as psql takes it. Needs node.id; docs/cluster.md.",
+)
+@click.option(
+    "--store-direct",
+    metavar="URL",
+    help="The same database past the pooler that --store leads through, to be a member by.",
+)
+@click.option(
     "--config", metavar="FILE", help="Settings, as in Kafka's server.properties; --set overrides them."
 )
 @click.option(
@@ -53,6 +63,8 @@ LEVELS = ("debug", "info", "warning", "error")
 def command(
     listen: str | None,
     data: str | None,
+    store: str | None,
+    store_direct: str | None,
     assignments: tuple[str, ...],
     config: str | None,
     processes: int | None,
@@ -60,8 +72,9 @@ def command(
 ) -> None:
     """Run a broker; print `ready HOST:PORT` when it answers.
 
-    SIGTERM or Ctrl-C stops it. Its log goes to standard error. Of several brokers all
-    are named, as HOST:PORT,HOST:PORT, when each answers.
+    Alone over a directory, as several brokers on one machine (--processes), or as one of several over a
+    database (--store). Of several that it runs all are named, as HOST:PORT,HOST:PORT, when each answers.
+    SIGTERM or Ctrl-C stops it. Its log goes to standard error.
     """
     from coterie.broker.config.settings import BrokerSettings, UnknownSetting
 
@@ -69,11 +82,8 @@ def command(
     given = {name: text.strip() for name, text in named_settings(config, assignments).items()}
     if listen is not None:
         given["listeners"] = f"PLAINTEXT://{listen}"
+    _check_places(data, store, store_direct, processes)
     if data is not None:
-        if not data.strip():  # "$UNSET": what is kept would go with the broker
-            raise click.UsageError(
-                "--data names no directory; leave it out for one that is deleted at the end"
-            )
         given["log.dirs"] = data
     try:
         settings = BrokerSettings.of(given)
@@ -83,12 +93,27 @@ def command(
         raise CoterieError(
             f"{error.name} is a setting of {whose}, not of a broker; leave it out here"
         ) from error
+    if store is not None:
+        sys.exit(_serve_over(settings, store, store_direct))
     for note in settings.notes:
         _say(f"note: {note}")
     if settings.data_directory:
         sys.exit(_serve(given, processes, log_level))
     with _temporary_directory() as temporary:
         sys.exit(_serve(given | {"log.dirs": temporary}, processes, log_level))
+
+
+def _check_places(data: str | None, store: str | None, direct: str | None, processes: int | None) -> None:
+    """Raise UsageError where it is not clear where topics are to be kept."""
+    if data is not None and not data.strip():  # "$UNSET": what is kept would go with the broker
+        raise click.UsageError("--data names no directory; leave it out for one that is deleted at the end")
+    if store is None:
+        if direct is not None:
+            raise click.UsageError("--store-direct is another way to the database that --store names")
+    elif data is not None:
+        raise click.UsageError("topics are kept either in a directory (--data) or in a database (--store)")
+    elif processes is not None:
+        raise click.UsageError("over a database each broker is started by itself: leave out --processes")
 
 
 def _serve(given: Mapping[str, str], processes: int | None, log_level: str) -> int:
@@ -118,10 +143,33 @@ def _serve_several(given: Mapping[str, str], processes: int, log_level: str) -> 
 
 def _serve_alone(settings: BrokerSettings) -> int:
     from coterie.broker.main import serve
+
+    return _exit_code(lambda: serve(settings))
+
+
+def _serve_over(settings: BrokerSettings, store: str, direct: str | None) -> int:
+    """Serve as one of several brokers over a database; return the exit code."""
+    if not settings.given.keys() & {"node.id", "broker.id"}:
+        raise CoterieError("which of the cluster's brokers this is has to be said: --set node.id=N")
+    if settings.node_id < 0:
+        raise CoterieError(f"node.id is {settings.node_id}; it takes a whole number of at least 0")
+    from coterie.cli.store import address_of
+
+    address = address_of(store)
+    reached = address if direct is None else address_of(direct)
+    for note in settings.notes_among_others():
+        _say(f"note: {note}")
+    from coterie.broker.over_database import StoreAddresses, serve_over
+
+    return _exit_code(lambda: serve_over(settings, StoreAddresses(address, reached)))
+
+
+def _exit_code(serve: Callable[[], int]) -> int:
+    """Return the exit code of a broker; where it could not begin, say why."""
     from coterie.broker.shell.listening import CannotServe
 
     try:
-        return serve(settings)
+        return serve()
     except CannotServe as error:
         _say(str(error))
         return 1

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from coterie.base.ids import TopicPartition
-from coterie.broker.cluster.image import Image, PartitionRow, TopicRow
+from coterie.broker.cluster.image import BrokerState, Image, PartitionRow, TopicRow
 
 
 class Election(NamedTuple):
@@ -82,3 +82,18 @@ def _is_undone(was: PartitionRow, after: Image, me: int) -> bool:
     if row.leader_epoch == was.leader_epoch:
         return row.leader != was.leader and me in (row.leader, was.leader)
     return row.leader_epoch < was.leader_epoch
+
+
+def broker_news(before: Image, after: Image) -> Iterator[str]:
+    """Yield a line about each broker that has come, goes or is gone."""
+    for broker_id, row in after.brokers.items():
+        old = before.brokers.get(broker_id)
+        if old is not None and (old.state, old.broker_epoch) == (row.state, row.broker_epoch):
+            continue
+        if row.state is BrokerState.LIVE:
+            where = ", ".join(f"{one.host}:{one.port}" for one in row.listeners)
+            yield f"broker {broker_id} is there, at {where}"
+        elif row.state is BrokerState.LEAVING:
+            yield f"broker {broker_id} is leaving"
+        elif old is not None:
+            yield f"broker {broker_id} is gone"

@@ -3,6 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from coterie.broker.config.settings import SettingError
+
+if TYPE_CHECKING:
+    from coterie.broker.config.settings import BrokerSettings
+
+HEARTBEAT_INTERVAL, SESSION_TIMEOUT = "broker.heartbeat.interval.ms", "broker.session.timeout.ms"
+HEARTBEAT_INTERVAL_MS, SESSION_TIMEOUT_MS = 300, 1_500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,8 +23,8 @@ class LifecycleTerms:
     the whole from an *answer* that showed it.
     """
 
-    heartbeat_interval_ms: int = 300
-    session_timeout_ms: int = 1_500
+    heartbeat_interval_ms: int = HEARTBEAT_INTERVAL_MS
+    session_timeout_ms: int = SESSION_TIMEOUT_MS
     presence: bool = True
     """Whether the engine says who holds a session: behind a pooler it does not."""
 
@@ -45,3 +54,17 @@ class LifecycleTerms:
         apart: they may take over after those.
         """
         return self.heartbeat_interval_ms // 2 if self.presence else self.suspend_after_ms
+
+
+def terms_of(settings: BrokerSettings) -> LifecycleTerms:
+    """Return the terms that were set, and those by default, which are shorter than Kafka's. Raises
+    `SettingError` where nobody would ever be found dead.
+    """
+    interval_ms = int(settings.given.get(HEARTBEAT_INTERVAL, HEARTBEAT_INTERVAL_MS))
+    session_ms = int(settings.given.get(SESSION_TIMEOUT, SESSION_TIMEOUT_MS))
+    if interval_ms < 1 or 2 * interval_ms >= session_ms:
+        raise SettingError(
+            f"{SESSION_TIMEOUT} is {session_ms} and {HEARTBEAT_INTERVAL} {interval_ms};"
+            " a session has to be longer than two intervals of at least 1 ms"
+        )
+    return LifecycleTerms(heartbeat_interval_ms=interval_ms, session_timeout_ms=session_ms)

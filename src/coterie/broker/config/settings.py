@@ -141,6 +141,12 @@ class BrokerSettings:
         """Return the text of one of Kafka's broker settings, given or by default; None is no value."""
         return self.given.get(name, KNOWN[name].default)
 
+    def notes_among_others(self) -> tuple[str, ...]:
+        """Return the notes, as they are for one of several brokers over a database."""
+        return tuple(
+            _note_over_a_database(name) for name in sorted(self.given) if name not in OVER_A_DATABASE
+        )
+
     def log_defaults(self) -> dict[str, str]:
         """Return the default of every topic setting here: `log.segment.bytes` as `segment.bytes`."""
         return topic_defaults(self.text_of)
@@ -268,7 +274,18 @@ UNREAD = frozenset(
 )
 """Settings that are read and checked, and have no effect yet. A test fails when one has."""
 OF_TOPICS = frozenset(synonym for name in EFFECTIVE for synonym, _ in SYNONYMS.get(name, ()))
+AMONG_OTHERS = frozenset(
+    {
+        "broker.heartbeat.interval.ms",
+        "broker.session.timeout.ms",
+        "default.replication.factor",
+        "offsets.topic.replication.factor",
+        "transaction.state.log.replication.factor",
+    }
+)
+"""Settings that one of several brokers goes by, besides those of a broker alone."""
 WITH_EFFECT = (frozenset(TABLED) | frozenset(SPECIAL) | OF_TOPICS) - UNREAD
+OVER_A_DATABASE = (WITH_EFFECT | AMONG_OTHERS) - {"log.dir", "log.dirs"}
 
 
 def _read(name: str, given: Mapping[str, str]) -> Value:
@@ -394,4 +411,12 @@ def _notes(given: Mapping[str, str]) -> tuple[str, ...]:
 def _note(name: str) -> str:
     if name.endswith(("replication.factor", ".min.isr", "min.insync.replicas")):
         return f"{name} has no effect here: there is one broker, so one replica of everything"
+    return f"{name} is known but has no effect here"
+
+
+def _note_over_a_database(name: str) -> str:
+    if name in ("log.dir", "log.dirs"):
+        return f"{name} has no effect here: topics are kept in the database"
+    if name.endswith((".min.isr", "min.insync.replicas")):
+        return f"{name} has no effect here: the database decides how many copies there are"
     return f"{name} is known but has no effect here"

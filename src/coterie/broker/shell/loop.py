@@ -57,6 +57,25 @@ class Alarm:
             self.expire(now_ms)
 
 
+class Timer:
+    """Has one thing done at a time of a clock, instead of at the time before."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], int]) -> None:
+        self._loop = loop
+        self._clock = clock
+        self._handle: asyncio.TimerHandle | None = None
+        self.act: Callable[[], object]
+        """What is done; to be set before the first time is."""
+
+    def set(self, at_ms: int | None) -> None:
+        """Act at that time, or never."""
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+        if at_ms is not None:
+            self._handle = self._loop.call_later(max(at_ms - self._clock(), 0) / 1000, self.act)
+
+
 def thinking_of(loop: asyncio.AbstractEventLoop) -> Callable[..., None]:
     """Return a way to have requests thought about aside: in one thread, so the event loop has its half.
 

@@ -34,6 +34,22 @@ def steady_clock_ms() -> Callable[[], int]:
     return now_ms
 
 
+def ageing_clock_ms() -> Callable[[], int]:
+    """Return a clock of wall-clock milliseconds that never goes back, and goes on while the machine is
+    suspended, where the system has one that does: others may have taken over meanwhile.
+    """
+    number = getattr(time, "CLOCK_BOOTTIME", None)
+    if number is None:
+        return steady_clock_ms()
+    read = time.clock_gettime_ns
+    offset = time.time_ns() - read(number)
+
+    def now_ms() -> int:
+        return (read(number) + offset) // 1_000_000
+
+    return now_ms
+
+
 def wall_clock_ms() -> int:
     """Return the wall clock's ms: it may have been set, or gone on while the machine was suspended."""
     return int(time.time() * 1000)

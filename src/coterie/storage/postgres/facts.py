@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import asyncpg
+
 from coterie.base.errors import CoterieError
 from coterie.storage.postgres.connecting import LOST, DatabaseAddress, connect
 from coterie.storage.postgres.schema import StoreCluster, read_cluster
@@ -45,11 +47,16 @@ async def read_facts(address: DatabaseAddress) -> StoreFacts:
     except LOST as error:
         raise CoterieError(f"{address}: {error or type(error).__name__}") from error
     try:
-        server_version, fsync, commit, standbys = await connection.fetchrow(SETTINGS)
-        cluster = await read_cluster(connection)
-        version = 0 if cluster is None else await connection.fetchval(VERSION)
-        return StoreFacts(server_version, fsync, commit, standbys, cluster, version)
+        return await facts_of(connection)
     except LOST as error:
         raise CoterieError(f"{address}: {error}") from error
     finally:
         connection.terminate()
+
+
+async def facts_of(connection: asyncpg.Connection) -> StoreFacts:
+    """Return the facts of the database that a connection leads to. Raises one of `LOST`."""
+    server_version, fsync, commit, standbys = await connection.fetchrow(SETTINGS)
+    cluster = await read_cluster(connection)
+    version = 0 if cluster is None else await connection.fetchval(VERSION)
+    return StoreFacts(server_version, fsync, commit, standbys, cluster, version)

@@ -1,0 +1,250 @@
+"""`serve --store`: one of several brokers over a database that they share. Waits for the database, joins the
+cluster, says `ready HOST:PORT`, and leaves on a signal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import uuid4
+
+from coterie import __version__
+from coterie.base.errors import CoterieError
+from coterie.broker.api import FAMILIES
+from coterie.broker.cluster.image import Endpoint
+from coterie.broker.cluster.lifecycle import BrokerLifecycle
+from coterie.broker.cluster.postgres.engine import PostgresEngine
+from coterie.broker.cluster.terms import LifecycleTerms, terms_of
+from coterie.broker.clustered import ClusteredNode
+from coterie.broker.interbroker.sockets import Connector
+from coterie.broker.net.request_queue import RequestQueue
+from coterie.broker.net.server import SocketProtocol
+from coterie.broker.node import GROUP_APIS, Node, make
+from coterie.broker.runtime.background import Beside
+from coterie.broker.shell.listening import CannotServe, address_of, listen, sweep_again_and_again, try_port
+from coterie.broker.shell.loop import Alarm, Timer, thinking_of
+from coterie.broker.shell.process import (
+    ageing_clock_ms,
+    file_limit,
+    keep_freed_blocks,
+    keep_what_is_there,
+    new_runner,
+    on_stop_signals,
+    raise_file_limit,
+    say_ready,
+    wall_clock_ms,
+)
+from coterie.storage.postgres.connecting import Connections, DatabaseAddress
+from coterie.storage.postgres.lane_session import LaneSessions
+from coterie.storage.postgres.reading import PostgresReader
+from coterie.storage.postgres.starting import OpenedStore, history_of, open_store
+from coterie.storage.remote.store import DATA_LANES, RemoteStore
+from coterie.wire.api.codec import prepare
+
+if TYPE_CHECKING:
+    from coterie.broker.config.settings import BrokerSettings
+
+log = logging.getLogger("coterie.broker")
+
+LISTENER = "PLAINTEXT"
+# Produce, Fetch, ListOffsets, Metadata; what members send; the requests of transactions.
+FIRST_APIS = (0, 1, 2, 3, *GROUP_APIS, 22, 24, 25, 26, 27, 28)
+LEVEL = 0
+"""What the brokers of this software can rely on of each other."""
+TWICE = "asked to stop twice: the others take over what this broker leads"
+
+
+class StoreAddresses(NamedTuple):
+    """Where the database is, and how the membership reaches it: past a pooler, which keeps no sessions."""
+
+    store: DatabaseAddress
+    direct: DatabaseAddress
+
+
+def serve_over(settings: BrokerSettings, addresses: StoreAddresses) -> int:
+    """Serve until told to stop; return the exit code. Raises `CannotServe` with a sentence for the user."""
+    raise_file_limit()
+    try_port(settings)
+    try:
+        terms = terms_of(settings)
+        with new_runner() as runner:
+            return runner.run(_serve(settings, terms, addresses))
+    except CoterieError as error:
+        raise CannotServe(str(error)) from error
+
+
+async def _serve(settings: BrokerSettings, terms: LifecycleTerms, addresses: StoreAddresses) -> int:
+    opened = await _open(addresses)
+    return await MemberProcess(settings, terms, addresses, opened).run()
+
+
+async def _open(addresses: StoreAddresses) -> OpenedStore:
+    """Return the database, once it is there."""
+    opened = await open_store(addresses.store, waiting=_waiting(addresses.store))
+    if addresses.direct is not addresses.store:
+        direct = await history_of(addresses.direct, waiting=_waiting(addresses.direct))
+        if direct != opened.history:
+            raise CoterieError(f"{addresses.direct} is another database than {addresses.store}")
+    log.info("cluster %s over %s", opened.cluster_id, addresses.store)
+    log.info("durability: %s", opened.facts.durability)
+    log.warning("records are kept for ever: retention and compaction do nothing over a database yet")
+    return opened
+
+
+def _waiting(address: DatabaseAddress) -> Callable[[str], None]:
+    return lambda reason: log.warning("waiting for the database %s: %s", address, reason)
+
+
+def _make_ready(node: Node) -> None:
+    """Make what the first requests need. A loop that stood still for it later would look dead to others."""
+    make(node.coordinator, node.transactions, node.fast_path.heartbeats)
+    node.fast_path.prepare()
+    for api_key in FIRST_APIS:
+        prepare(api_key)
+    for family in {*FAMILIES.values()}:
+        import_module(f"coterie.broker.api.{family}")
+    keep_freed_blocks()
+    keep_what_is_there()
+
+
+class MemberProcess:
+    """The process of a broker that is a member of a cluster over a database."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        terms: LifecycleTerms,
+        addresses: StoreAddresses,
+        opened: OpenedStore,
+    ) -> None:
+        loop = self._loop = asyncio.get_running_loop()
+        self._settings = settings
+        self._terms = terms
+        self._opened = opened
+        self._clock = ageing_clock_ms()
+        self._queue = RequestQueue(loop.call_soon, aside=thinking_of(loop))
+        self._alarm = Alarm(loop, self._clock)
+        self._timer = Timer(loop, self._clock)
+        self._beside = Beside(loop)
+        connections = Connections(addresses.store, loop)
+        self._reader = PostgresReader(connections)
+        self._engine = PostgresEngine(
+            Connections(addresses.direct, loop), settings.node_id, lanes=1 + DATA_LANES
+        )
+        self._store = RemoteStore(
+            LaneSessions(connections, settings.node_id),
+            self._reader,
+            clock=self._clock,
+            call_soon=loop.call_soon,
+            later=lambda ms, do: loop.call_later(ms / 1000, do),
+            log_dir=str(addresses.store),
+        )
+        self._ended: asyncio.Future[str] = loop.create_future()
+        self._started: asyncio.Future[None] = loop.create_future()
+        self._asked_to_stop = False
+
+    async def run(self) -> int:
+        """Serve until the broker's life is over; return the exit code. Raises `CannotServe`."""
+        server = await listen(self._settings, self._accept, at_once=False)
+        try:
+            return await self._run(server)
+        finally:
+            server.close()
+            self._close()
+
+    async def _run(self, server: asyncio.Server) -> int:
+        host, port = address_of(server)
+        self._prepare(host, port)
+        self._clustered.start()
+        await self._started
+        if not self._ended.done():
+            await server.start_serving()
+            say_ready(host, port)
+        elif self._ended.result():
+            raise CannotServe(self._ended.result())
+        sentence = await self._ended
+        if sentence:
+            log.error("%s (exit code 1)", sentence)
+        return 1 if sentence else 0
+
+    def _prepare(self, host: str, port: int) -> None:
+        """Make all that the broker consists of; it listens there."""
+        self._clustered = self._assemble(*(self._settings.advertised_listener or (host, port)))
+        node = self._clustered.node
+        node.advertise(host, port)
+        node.groups_loaded = gc.freeze  # a million offsets are not looked through again and again
+        node.peers.descriptor_limit = file_limit()
+        sweep_again_and_again(self._loop, node.peers)
+        self._alarm.expire = lambda _: self._clustered.ring()
+        self._timer.act = self._clustered.member.tick
+        _make_ready(node)
+        on_stop_signals(self._loop, self._stop)
+
+    def _accept(self) -> SocketProtocol:
+        return SocketProtocol(self._clustered.node, self._queue)
+
+    def _assemble(self, host: str, port: int) -> ClusteredNode:
+        """Return the node, which clients find at this address."""
+        settings = self._settings
+        lifecycle = BrokerLifecycle(
+            settings.node_id,
+            self._terms,
+            incarnation=uuid4(),
+            listeners=(Endpoint(LISTENER, host, port),),
+            rack=settings.broker_rack,
+            level=LEVEL,
+            software=f"coterie {__version__}",
+        )
+        return ClusteredNode(
+            settings=settings,
+            cluster_id=self._opened.cluster_id,
+            engine=self._engine,
+            lifecycle=lifecycle,
+            store=self._store,
+            listener=LISTENER,
+            clock=self._clock,
+            wall=wall_clock_ms,
+            call_soon=self._queue.call_soon,
+            alarm=self._alarm.set,
+            arm=self._timer.set,
+            aside=self._beside,
+            work=self._queue.work,
+            new_uuid=uuid4,
+            exit_with=self._exit,
+            connect=Connector(self._loop),
+            serving=self._note_start,
+        )
+
+    def _note_start(self) -> None:
+        if not self._started.done():
+            self._started.set_result(None)
+
+    # -- its end
+
+    def _stop(self) -> None:
+        """Leave the cluster; end at once when asked again."""
+        if self._asked_to_stop:
+            self._exit(TWICE)
+            return
+        self._asked_to_stop = True
+        log.info("stopping")
+        self._clustered.member.terminate()
+
+    def _exit(self, sentence: str) -> None:
+        if not self._ended.done():
+            self._ended.set_result(sentence)
+        self._note_start()
+
+    def _close(self) -> None:
+        """Let go of all sockets."""
+        node = self._clustered.node
+        for peer in tuple(node.peers.all):
+            peer.drop(None)
+        self._beside.stop()
+        node.stop()
+        self._reader.close()
+        self._engine.sweeper.close()

@@ -1,0 +1,219 @@
+"""`coterie serve --store` where it cannot serve: a sentence that says what to do, and exit code 1."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from bench.brokers import free_port
+from bench.postgres import Server
+from bench.store_cluster import StoreBroker
+
+from coterie.cli import main
+
+NODE = ("--set", "node.id=1")
+PASSWORD = "se-cr-et"
+
+
+class Ended(NamedTuple):
+    """How the command ended, and what it wrote to standard error."""
+
+    code: object
+    said: str
+
+
+Serve = Callable[..., Ended]
+
+
+@pytest.fixture
+def serve(capsys: pytest.CaptureFixture[str]) -> Serve:
+    """A function that runs `coterie serve` in this process until it is refused."""
+
+    def run(*words: str) -> Ended:
+        with pytest.raises(SystemExit) as ended:
+            main(["serve", "--listen", "127.0.0.1:0", *words])
+        return Ended(ended.value.code, capsys.readouterr().err)
+
+    return run
+
+
+@pytest.fixture
+def guarded(server: Server) -> Iterator[Server]:
+    """The server, which asks the user `guard` for a password."""
+    rules = server.directory / "data" / "pg_hba.conf"
+    before = rules.read_text()
+    server.sql("postgres", f"CREATE ROLE guard LOGIN PASSWORD '{PASSWORD}'")
+    rules.write_text(f"host all guard 127.0.0.1/32 scram-sha-256\nhost all nobody all reject\n{before}")
+    server.sql("postgres", "SELECT pg_reload_conf()")
+    yield server
+    rules.write_text(before)
+    server.sql("postgres", "SELECT pg_reload_conf()")
+    server.sql("postgres", "DROP ROLE guard")
+
+
+def test_topics_are_kept_in_a_directory_or_in_a_database(serve: Serve, tmp_path: Path) -> None:
+    ended = serve("--store", "postgresql://h/d", "--data", str(tmp_path), *NODE)
+
+    assert ended.code == 2
+    assert "either in a directory (--data) or in a database (--store)" in ended.said
+
+
+def test_another_way_to_the_database_needs_a_first(serve: Serve) -> None:
+    ended = serve("--store-direct", "postgresql://h/d", *NODE)
+
+    assert (ended.code, "--store names" in ended.said) == (2, True)
+
+
+def test_a_broker_of_a_cluster_says_which_it_is(serve: Serve) -> None:
+    ended = serve("--store", "postgresql://h/d")
+
+    assert (ended.code, "--set node.id=N" in ended.said) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("mysql://h/d", "begins with postgresql://"),
+        ("postgresql://h", "names the database"),
+        ("postgresql://h:x/d", "no number"),
+    ],
+)
+def test_an_address_that_is_none_is_refused(url: str, said: str, serve: Serve) -> None:
+    ended = serve("--store", url, *NODE)
+
+    assert (ended.code, said in ended.said) == (1, True)
+
+
+def test_without_the_driver_the_extra_is_named(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith(("asyncpg", "coterie.storage.postgres"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "asyncpg", None)
+
+    ended = serve("--store", "postgresql://h/d", *NODE)
+
+    assert (ended.code, "pip install 'coterie[postgres]'" in ended.said) == (1, True)
+
+
+def test_a_session_shorter_than_two_heartbeats_is_refused(serve: Serve, server: Server) -> None:
+    words = ("--set", "broker.session.timeout.ms=500")
+
+    ended = serve("--store", server.url(server.new_database()), *NODE, *words)
+
+    assert (ended.code, "longer than two intervals" in ended.said) == (1, True)
+
+
+def test_a_database_that_is_not_there_is_to_be_made(serve: Serve, server: Server) -> None:
+    ended = serve("--store", server.url("no_such"), *NODE)
+
+    assert (ended.code, '"no_such" does not exist; createdb makes one' in ended.said) == (1, True)
+
+
+def test_a_wrong_password_is_refused_and_not_repeated(serve: Serve, guarded: Server) -> None:
+    url = guarded.url("postgres").replace("postgres@", "guard:wr-on-g@")
+
+    ended = serve("--store", url, *NODE)
+
+    assert ended.code == 1
+    assert "password authentication failed" in ended.said
+    assert "PGPASSWORD" in ended.said
+    assert "wr-on-g" not in ended.said
+
+
+def test_who_is_not_let_in_is_told_where_that_is_decided(serve: Serve, guarded: Server) -> None:
+    ended = serve("--store", guarded.url("postgres", user="nobody"), *NODE)
+
+    assert (ended.code, "pg_hba.conf" in ended.said) == (1, True)
+
+
+def test_who_may_not_make_tables_is_told_who_can(serve: Serve, guarded: Server) -> None:
+    database = guarded.new_database()
+
+    ended = serve("--store", guarded.url(database).replace("postgres@", f"guard:{PASSWORD}@"), *NODE)
+
+    assert ended.code == 1
+    assert "guard may not make them: run coterie store migrate" in ended.said
+    assert PASSWORD not in ended.said
+
+
+def test_who_may_not_write_the_tables_is_told_what_to_grant(serve: Serve, guarded: Server) -> None:
+    database = guarded.new_database()
+    url = guarded.url(database)
+    with pytest.raises(SystemExit):
+        main(["store", "migrate", url])
+
+    ended = serve("--store", url.replace("postgres@", f"guard:{PASSWORD}@"), *NODE)
+
+    assert (ended.code, "GRANT coterie_broker TO" in ended.said) == (1, True)
+
+
+def test_tables_of_an_older_schema_are_to_be_migrated(serve: Serve, server: Server) -> None:
+    database = server.new_database()
+    url = server.url(database)
+    with pytest.raises(SystemExit):
+        main(["store", "migrate", url])
+    server.sql(database, "UPDATE coterie.cluster SET schema = 0")
+
+    ended = serve("--store", url, *NODE)
+
+    assert (ended.code, "run coterie store migrate, which leaves brokers running" in ended.said) == (1, True)
+
+
+def test_a_cluster_of_a_higher_level_is_none_for_this_software(serve: Serve, server: Server) -> None:
+    database = server.new_database()
+    url = server.url(database)
+    with pytest.raises(SystemExit):
+        main(["store", "migrate", url])
+    server.sql(database, "UPDATE coterie.cluster SET level = 7, version = version + 1")
+
+    ended = serve("--store", url, *NODE)
+
+    assert (ended.code, "the cluster is at level 7, and this software at 0" in ended.said) == (1, True)
+
+
+def test_two_ways_have_to_lead_to_one_database(serve: Serve, server: Server) -> None:
+    one, other = server.url(server.new_database()), server.url(server.new_database())
+
+    ended = serve("--store", one, "--store-direct", other, *NODE)
+
+    assert (ended.code, "is another database than" in ended.said) == (1, True)
+
+
+def test_a_port_that_is_taken_is_named_before_the_database_is_asked(serve: Serve) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        ended = serve("--listen", f"127.0.0.1:{port}", "--store", "postgresql://127.0.0.1:1/d", *NODE)
+
+    assert (ended.code, f"cannot listen on 127.0.0.1:{port}" in ended.said) == (1, True)
+
+
+@pytest.mark.interop
+def test_a_broker_waits_for_a_database_that_is_away(server: Server, tmp_path: Path) -> None:
+    later = Server()
+    later.port = free_port()
+    broker = StoreBroker(1, later.url("postgres"), tmp_path / "log", {})
+    broker.begin()
+    try:
+        while "waiting for the database" not in broker.log:
+            time.sleep(0.01)
+        with later:
+            broker.until_ready()
+            assert broker.stop() == 0
+    finally:
+        broker.kill()
+
+
+@pytest.mark.interop
+def test_a_broker_that_waits_ends_with_a_signal(tmp_path: Path) -> None:
+    broker = StoreBroker(1, f"postgresql://127.0.0.1:{free_port()}/d", tmp_path / "log", {})
+    broker.begin()
+    while "waiting for the database" not in broker.log:
+        time.sleep(0.01)
+    broker.send(signal.SIGTERM)
+
+    assert broker.wait() == -signal.SIGTERM
