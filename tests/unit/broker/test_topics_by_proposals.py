@@ -659,6 +659,14 @@ def test_more_who_wait_than_a_block_has_wait_for_the_next():
     assert sorted(one.answer.producer_id for one in waiting) == [*range(1_500)]
 
 
+def test_no_producer_waits_for_the_shards_of_others_to_be_loaded(
+    rig: ClusterRig, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(type(rig.node.transactions), "loading", lambda _: True)
+
+    assert init(rig).answer.error_code.name == "none"
+
+
 def test_a_producer_is_to_come_back_where_there_are_no_ids_to_be_had():
     rig, reserving = ClusterRig(), []
     rig.reserving = reserving

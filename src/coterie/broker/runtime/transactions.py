@@ -506,7 +506,7 @@ class TransactionCoordinator(ShardsOfTopic[TransactionHost]):
 
     def new_producer_id(self) -> int:
         """Return a producer id that was never given out. Raises `NoProducerId`."""
-        if self.loading():
+        if self.parts.producer_ids.learns_from_logs and self.loading():
             raise NoProducerId
         try:
             given = self.parts.producer_ids.next_producer_id()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from coterie.broker.runtime.pieces import Until
 
@@ -20,6 +20,11 @@ LOW = 500  # so few left, and the next block is asked for
 
 class ProducerIdManager(Protocol):
     """Where producer ids come from."""
+
+    @property
+    def learns_from_logs(self) -> bool:
+        """Whether none is given out before those that logs hold are known."""
+        ...
 
     def next_producer_id(self) -> int | None:
         """Return a producer id that was never given out, None while there is none. Raises OSError."""
@@ -38,6 +43,8 @@ class ProducerIdManager(Protocol):
 
 class ReservedProducerIds:
     """The producer ids that this broker of several holds."""
+
+    learns_from_logs: Final = False
 
     def __init__(self, reserve: Callable[[Callable[[ProducerIds | None], None]], None]) -> None:
         """`reserve` asks the engine for a block, and calls once: with it, or None if there is none now."""

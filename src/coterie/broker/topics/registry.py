@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache
 from itertools import repeat
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID, uuid4
 
 from coterie.base.errors import Corrupt
@@ -60,6 +60,8 @@ def new_id(draw: Callable[[], UUID] = uuid4) -> UUID:
 
 class Topics(TopicCatalog):
     """The registry. Lookups are by name or id; changes go through the methods and reach the disk."""
+
+    learns_from_logs: Final = True
 
     def __init__(
         self, file: MetadataFile, *, node_id: int, cluster_id: str, new_uuid: Callable[[], UUID] = new_id
