@@ -17,7 +17,13 @@ from coterie.base.ids import TopicPartition
 from coterie.base.topic_names import TRANSACTIONS_TOPIC
 from coterie.broker.interbroker import sender
 from coterie.broker.interbroker.connection import PeerConnection
-from coterie.broker.interbroker.lives import NAMES_MAX, SenderLives, SenderName
+from coterie.broker.interbroker.lives import (
+    NAMES_MAX,
+    SenderLives,
+    SenderName,
+    epochs_of,
+    meant_for_others,
+)
 from coterie.broker.interbroker.markers import MarkerElsewhere, MarkerRequests
 from coterie.broker.interbroker.sender import PAUSES_MS, SETUP_MS
 from coterie.broker.node import Node
@@ -227,9 +233,9 @@ def test_two_ends_of_one_producer_are_not_in_one_request_nor_a_partition_twice()
     )
     gathered = deque([first, late, again, other])
 
-    assert MarkerRequests().cut(gathered)[1] == (first, other)
-    assert MarkerRequests().cut(gathered)[1] == (late,)
-    assert MarkerRequests().cut(gathered)[1] == (again,)
+    assert MarkerRequests(ElectedLeaders(1)).cut(gathered)[1] == (first, other)
+    assert MarkerRequests(ElectedLeaders(1)).cut(gathered)[1] == (late,)
+    assert MarkerRequests(ElectedLeaders(1)).cut(gathered)[1] == (again,)
 
 
 def test_a_request_is_of_bounded_length(monkeypatch: pytest.MonkeyPatch):
@@ -238,7 +244,7 @@ def test_a_request_is_of_bounded_length(monkeypatch: pytest.MonkeyPatch):
         MarkerElsewhere(TopicPartition("t", number), end_of(), deliver) for number in range(2_500)
     )
 
-    counts = [len(MarkerRequests().cut(gathered)[1]) for _ in range(3)]
+    counts = [len(MarkerRequests(ElectedLeaders(1)).cut(gathered)[1]) for _ in range(3)]
 
     assert counts == [1_000, 1_000, 500]
 
@@ -477,6 +483,32 @@ def test_markers_of_a_connection_that_was_given_up_are_not_written(rig: Asking):
     assert log.end_offset == 1
     assert rig.client("kafka-transactions").ask(WRITE_MARKERS, 2, markers=(a_marker(),)).markers
     assert log.end_offset == 2
+
+
+def test_markers_meant_for_the_leader_of_another_epoch_are_not_written(rig: Asking):
+    """The partition may have moved away and back, and its coordinator have had the marker written there."""
+    name = SenderName(2, lambda: UUID(int=5)).next_client_id("markers")
+    rig.node.elections.heard(A, 1, 2)
+    then = rig.client(f"{name}-{epochs_of([A], rig.leaders)}")
+    rig.node.elections.heard(A, 1, 3)
+    now = rig.client(f"{name}-{epochs_of([A], rig.leaders)}")
+
+    codes = [code_of(one.ask(WRITE_MARKERS, 2, markers=(a_marker(),))) for one in (then, now)]
+
+    assert codes == [Code.NOT_LEADER_OR_FOLLOWER, Code.NONE]
+    assert rig.node.replica_manager.logs[A].end_offset == 1
+
+
+def test_a_request_names_the_leader_epochs_of_its_partitions_in_any_order(rig: Asking):
+    rig.write(A)
+    rig.write(B)
+
+    ((_, client_id, _),) = rig.opened().requests
+
+    assert client_id is not None
+    assert client_id.endswith(f"-{epochs_of([B, A], rig.leaders)}")
+    rig.node.elections.heard(B, 2, 2)
+    assert meant_for_others(client_id, [A, B], rig.leaders)
 
 
 def code_of(answer: Any) -> Code:

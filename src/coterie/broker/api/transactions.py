@@ -12,6 +12,7 @@ from coterie.base.ids import TopicPartition
 from coterie.base.patterns import BadPattern, Pattern, read_pattern
 from coterie.base.topic_names import INTERNAL_TOPICS, OFFSETS_TOPIC
 from coterie.broker.api.groups import ask_each
+from coterie.broker.interbroker.lives import meant_for_others
 from coterie.broker.net.context import WAITS, Context, Hangup, milliseconds
 from coterie.broker.refusal import STORAGE_ERRORS, storage_failed
 from coterie.broker.repeats import Repeats
@@ -369,6 +370,10 @@ def _write_markers(parts: Parts, ctx: Context, request: Any) -> Pieces[Any]:
     marked = Marked(ctx, len(wanted))
     if not wanted:
         return (yield from marked.response())
+    if meant_for_others(ctx.client_id, (watched for _, watched in wanted), parts.leadership):
+        for marker, watched in wanted:
+            marked.deliver(marker.producer_id, watched)(Code.NOT_LEADER_OR_FOLLOWER)
+        return WAITS
     for marker, watched in wanted:
         _refuse_earlier_life(parts, ctx)
         end = TransactionEnd(

@@ -91,14 +91,16 @@ class PeerConnection:
         """Take note of the attempt that `close` gives up."""
         self._attempt = attempt
 
-    def send(self, request: Any, answered: Answered) -> None:
-        """Send a request on a connection that is open; `answered` is called once, and never within."""
+    def send(self, request: Any, answered: Answered, *, suffix: str = "") -> None:
+        """Send a request on a connection that is open; `answered` is called once, and never within. The
+        `suffix` follows the connection's client id.
+        """
         assert self._transport is not None, "nothing is sent before it is open"
         self._correlation_id += 1
         cls = type(request)
         response = response_type(cls.__api_key__, cls.__version__)
         self._under_way.append(UnderWay(self._correlation_id, self._clock(), response, answered))
-        self._transport.write(encode_request(self._correlation_id, self.client_id, request))
+        self._transport.write(encode_request(self._correlation_id, self.client_id + suffix, request))
 
     def close(self, why: str) -> None:
         """End it, unless it has: whoever waits is answered with None, and what still comes is dropped."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
+from coterie.broker.interbroker.lives import epochs_of
 from coterie.broker.interbroker.sender import Senders
 from coterie.broker.runtime.leadership import why_absent
 from coterie.broker.runtime.markers import TransactionEnd
@@ -37,9 +38,10 @@ class MarkerRequests:
     """Markers as requests: several transactions together, partition by partition answered."""
 
     name = "markers"
-    waits = (
-        True  # a transaction may have thousands, each of which would be asked again every few milliseconds
-    )
+    waits = True  # a transaction may have thousands, all of which would be asked again 20 times a second
+
+    def __init__(self, leadership: Leadership) -> None:
+        self._leadership = leadership
 
     def cut(self, gathered: deque[MarkerElsewhere]) -> tuple[Any, Sequence[MarkerElsewhere]]:
         """Take markers for one request: of a producer one end, and of that each partition once.
@@ -58,6 +60,10 @@ class MarkerRequests:
                 taken[key] = marker
         gathered.extendleft(reversed(left))
         return _request(ends, taken), tuple(taken.values())
+
+    def suffix(self, asked: Sequence[MarkerElsewhere]) -> str:
+        """Return the leader epochs that the markers are meant for."""
+        return f"-{epochs_of((marker.watched for marker in asked), self._leadership)}"
 
     def answered(self, asked: Sequence[MarkerElsewhere], response: Any | None) -> None:
         """Deliver to each marker its code. One of which nothing is said may be written or not."""
@@ -106,7 +112,7 @@ class TransactionMarkers:
         self._topics = topics
         self._leadership = leadership
         self._local = local
-        self.senders: Senders[MarkerElsewhere] = Senders(senders, MarkerRequests())
+        self.senders: Senders[MarkerElsewhere] = Senders(senders, MarkerRequests(leadership))
 
     def write(self, watched: TopicPartition, end: TransactionEnd, deliver: Callable[[Code], None]) -> None:
         """End a producer's transaction in one partition; `deliver` is called once, at once or later.

@@ -75,6 +75,10 @@ class PartitionRequests:
         request = build(request_type(ApiKey.ADD_PARTITIONS_TO_TXN, VERSION), transactions=transactions)
         return request, tuple(taken.values())
 
+    def suffix(self, asked: Sequence[Question]) -> str:
+        """Return nothing: a question that comes late is about its own epoch of the producer."""
+        return ""
+
     def answered(self, asked: Sequence[Question], response: Any | None) -> None:
         """Deliver to each question its codes. What nothing is said about is not allowed, and asked again."""
         code = Code.NETWORK_EXCEPTION if response is None else Code(response.error_code)

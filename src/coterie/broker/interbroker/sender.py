@@ -54,6 +54,10 @@ class RequestKind(Protocol[T]):
         """Take from the front as much as goes into one request, one thing at least; return both."""
         ...
 
+    def suffix(self, asked: Sequence[T]) -> str:
+        """Return the end of the client id of a request that asks for these."""
+        ...
+
     def answered(self, asked: Sequence[T], response: Any | None) -> None:
         """Answer whoever asked; None says that nobody knows what became of it, if it was asked at all."""
         ...
@@ -174,7 +178,7 @@ class PeerSender(Generic[T]):
         while self._gathered and connection.under_way < UNDER_WAY_MAX:
             request, asked = self._kind.cut(self._gathered)
             was_idle = connection.waits_since_ms is None
-            connection.send(request, partial(self._answered, asked))
+            connection.send(request, partial(self._answered, asked), suffix=self._kind.suffix(asked))
             if was_idle:
                 self._watch()
 

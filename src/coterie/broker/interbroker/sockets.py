@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import struct
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from coterie.broker.interbroker.connection import PeerConnection
+
+
+SEND_NO_MORE = struct.pack("ii", 1, 0)  # once a connection is given up: what it has sent is sent anew
 
 
 class PeerSocket(asyncio.Protocol):
@@ -18,7 +22,9 @@ class PeerSocket(asyncio.Protocol):
         self.data_received = connection.data_received  # type: ignore[method-assign]  # one call less
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        opened = transport.get_extra_info("socket")
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        opened.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, SEND_NO_MORE)
         self._connection.connection_made(cast("asyncio.Transport", transport))
 
     def connection_lost(self, exc: Exception | None) -> None:
