@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import confluent_kafka.admin
@@ -108,6 +109,34 @@ def test_a_topic_is_grown_configured_and_deleted_at_every_broker(brokers: Severa
         soon(lambda: admin.partition_count(topic) is None)
         admin.create(topic, partitions=1)
         soon_is(lambda: len(brokers.logs(topic)), 1)
+
+
+def test_a_topic_that_is_made_again_begins_without_what_groups_have_committed_for_the_last(brokers: Several):
+    """Whoever coordinates them, and whoever is asked to delete it."""
+    topic = new_topic(brokers)
+    groups = [f"{topic}-{number}" for number in range(6)]
+    for group_id in groups:
+        with consumer_of(brokers, group_id) as consumer:
+            place = confluent_kafka.TopicPartition(topic, 0, 7)
+            consumer.commit(offsets=[place], asynchronous=False)
+
+    with CONFLUENT.admin(brokers.addresses[1]) as admin:
+        admin.delete(topic)
+        admin.create(topic, partitions=1)
+
+    for group_id in groups:
+        with consumer_of(brokers, group_id) as consumer:
+            [found] = consumer.committed([confluent_kafka.TopicPartition(topic, 0)], timeout=30)
+            assert found.offset == confluent_kafka.OFFSET_INVALID
+
+
+@contextmanager
+def consumer_of(brokers: Several, group_id: str) -> Iterator[confluent_kafka.Consumer]:
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": brokers.bootstrap, "group.id": group_id})
+    try:
+        yield consumer
+    finally:
+        consumer.close()
 
 
 def test_a_transaction_over_partitions_of_all_brokers_is_seen_whole_or_not_at_all(brokers: Several):
