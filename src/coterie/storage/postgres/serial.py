@@ -19,9 +19,9 @@ Connection: TypeAlias = asyncpg.Connection
 Job: TypeAlias = Callable[[Connection], Awaitable[T]]
 """Does its statements on a connection, in transactions that end with it."""
 WARNING = "01000"
-IDLE_MS = 2_000
+IDLE_MS = 1_500
 """So long a transaction waits for its next statement: whoever is to be taken over from may hold the lock that
-a takeover needs. It is long enough to compute who leads many partitions.
+a takeover needs, and that waits a little longer. It is long enough to compute who leads many partitions.
 """
 
 
