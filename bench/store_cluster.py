@@ -7,13 +7,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 
 from bench.brokers import SETTINGS, free_port
 from bench.kafka import SetupError
 from bench.postgres import Server
+from coterie.base.hashes import coordinator_partition
 
 __all__ = ["StoreBroker", "StoreCluster"]
 
@@ -30,7 +31,15 @@ class StoreBroker:
         self.process: subprocess.Popen[str] | None = None
         self._url = url
         self._log = log
+        self._marked = 0
         self._settings = {**settings, "node.id": str(node_id)}
+
+    @classmethod
+    def beside(cls, other: StoreBroker, *, port: int) -> StoreBroker:
+        """Return another process of a broker's id, on a port of its own."""
+        made = cls(other.node_id, other._url, other._log.with_suffix(".other.log"), other._settings)
+        made.port = port
+        return made
 
     @property
     def address(self) -> str:
@@ -39,8 +48,12 @@ class StoreBroker:
 
     @property
     def log(self) -> str:
-        """All that its processes have written to standard error."""
-        return self._log.read_text(encoding="utf-8", errors="replace")
+        """All that its processes have written to standard error since it was marked."""
+        return self._log.read_bytes()[self._marked :].decode(errors="replace")
+
+    def mark(self) -> None:
+        """Have the log begin here."""
+        self._marked = self._log.stat().st_size
 
     @property
     def pid(self) -> int:
@@ -162,6 +175,13 @@ class StoreCluster:
         )
         return [int(row) if row else None for row in rows.splitlines()]
 
+    def leader_of(self, topic: str, name: str) -> int:
+        """Return the coordinator of a group or a transactional id, each by its internal topic."""
+        leaders = self.leaders(topic)
+        leader = leaders[coordinator_partition(name, partition_count=len(leaders))]
+        assert leader is not None
+        return leader
+
     def live(self) -> list[int]:
         """Return the brokers that are live."""
         rows = self.server.sql(
@@ -169,9 +189,8 @@ class StoreCluster:
         )
         return [int(row) for row in rows.splitlines()]
 
-    def until(self, what: str, holds: object, within_s: float = 30.0) -> None:
+    def until(self, what: str, holds: Callable[[], bool], within_s: float = 30.0) -> None:
         """Return once `holds()` is true. Raises `SetupError` where that takes too long."""
-        assert callable(holds)
         end = time.monotonic() + within_s
         while not holds():
             if time.monotonic() > end:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 from bench.postgres import INSTALL, Server, programs
 from bench.store_cluster import StoreCluster
 
 from clients.adapters.aio import end_loop
-
-NewCluster = Callable[..., StoreCluster]
 
 
 @pytest.fixture(scope="session")
@@ -31,20 +27,21 @@ def _event_loop() -> Iterator[None]:
     end_loop()
 
 
-@pytest.fixture
-def new_cluster(server: Server, tmp_path: Path) -> Iterator[NewCluster]:
-    """A function that starts the brokers of a cluster; a failing test shows what they have written."""
-    with ExitStack() as running:
-
-        def start(**terms: object) -> StoreCluster:
-            return running.enter_context(StoreCluster(server, tmp_path, **terms))  # type: ignore[arg-type]
-
-        yield start
-        for log in sorted(tmp_path.glob("broker-*.log")):
-            print(f"== {log.name}\n{log.read_text()[-4000:]}")  # pytest shows it where the test has failed
+@pytest.fixture(scope="session")
+def brokers(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StoreCluster]:
+    """Three brokers that run unless a test has ended them."""
+    with StoreCluster(server, tmp_path_factory.mktemp("brokers")) as running:
+        yield running
 
 
 @pytest.fixture
-def cluster(new_cluster: NewCluster) -> StoreCluster:
-    """Three brokers that run."""
-    return new_cluster()
+def cluster(brokers: StoreCluster) -> Iterator[StoreCluster]:
+    """Three brokers that run; a failing test shows what they have written."""
+    brokers.start()
+    brokers.until("all are live", lambda: brokers.live() == [1, 2, 3])
+    for broker in brokers.brokers.values():
+        broker.mark()
+    yield brokers
+    for broker in brokers.brokers.values():
+        # pytest shows it where the test has failed
+        print(f"== broker {broker.node_id}\n{broker.log[-4000:]}")

@@ -67,4 +67,8 @@ def terms_of(settings: BrokerSettings) -> LifecycleTerms:
             f"{SESSION_TIMEOUT} is {session_ms} and {HEARTBEAT_INTERVAL} {interval_ms};"
             " a session has to be longer than two intervals of at least 1 ms"
         )
-    return LifecycleTerms(heartbeat_interval_ms=interval_ms, session_timeout_ms=session_ms)
+    return LifecycleTerms(
+        heartbeat_interval_ms=interval_ms,
+        session_timeout_ms=session_ms,
+        presence=settings.coterie_presence_enable,
+    )

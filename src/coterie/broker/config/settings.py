@@ -104,6 +104,7 @@ class BrokerSettings:
     offsets_retention_minutes: int
     offsets_retention_check_interval_ms: int
     offsets_topic_num_partitions: int
+    coterie_presence_enable: bool
     coterie_story_enable: bool
 
     transaction_max_timeout_ms: int

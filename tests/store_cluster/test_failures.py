@@ -1,0 +1,302 @@
+"""Brokers that die, leave, stand still and come back, and a database that is away, beneath clients."""
+
+from __future__ import annotations
+
+import signal
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import partial
+from itertools import count
+
+import pytest
+from bench.brokers import free_port
+from bench.postgres import Server
+from bench.store_cluster import StoreBroker, StoreCluster
+
+from clients.adapters import OURS, Joins, Membership, Message
+from clients.adapters.aio import Aio
+from clients.adapters.confluent import Confluent, ConfluentAdmin
+from clients.adapters.model import Denied
+from clients.adapters.writers import ConfluentWriter, Writer
+from clients.running import Member, shared, wait_until
+from clients.test_transactions import read
+from coterie.base.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+
+pytestmark = pytest.mark.interop  # each takes half a minute of a process that waits
+
+PARTITIONS = 6
+CLIENT = Confluent()
+MEMBERS: tuple[tuple[Joins, str], ...] = (
+    (CLIENT, "range"),
+    (CLIENT, "cooperative-sticky"),
+    (Aio(), "range"),
+    (OURS, "cooperative-sticky"),
+)
+Joiner = Callable[..., Member]
+
+
+class Writing:
+    """Numbered records, evenly over a topic's partitions."""
+
+    def __init__(self, cluster: StoreCluster, topic: str) -> None:
+        self.cluster, self.topic = cluster, topic
+        self.sent: list[bytes] = []
+        self._numbers = count()
+        with ConfluentAdmin(cluster.bootstrap) as admin:
+            admin.create(topic, partitions=PARTITIONS)
+
+    def more(self, records: int = 60) -> None:
+        """Write so many; all are acknowledged when this returns."""
+        numbers = [next(self._numbers) for _ in range(records)]
+        CLIENT.produce(
+            self.cluster.bootstrap,
+            [Message(topic=self.topic, partition=n % PARTITIONS, value=str(n).encode()) for n in numbers],
+            idempotent=True,
+        )
+        self.sent += [str(n).encode() for n in numbers]
+
+    def are_there(self) -> bool:
+        """Return whether each partition has what was written there, each once and in order."""
+        places = [(self.topic, partition) for partition in range(PARTITIONS)]
+        with CLIENT.reader(self.cluster.bootstrap, *places) as reader:
+            found = reader.take(len(self.sent)) + reader.poll(0.5)
+        in_order = {place: [one.value for one in found if one.partition == place[1]] for place in places}
+        return in_order == {place: self.sent[place[1] :: PARTITIONS] for place in places}
+
+
+@pytest.fixture
+def writing(cluster: StoreCluster) -> Writing:
+    """A topic of the cluster, with some records."""
+    writing = Writing(cluster, f"flights-{uuid.uuid4()}")
+    writing.more()
+    return writing
+
+
+@pytest.fixture
+def join(cluster: StoreCluster) -> Iterator[Joiner]:
+    """A function that starts a member in a thread, which commits all the time."""
+    with ExitStack() as running:
+
+        def start(client: Joins, membership: Membership) -> Member:
+            member = Member(client, cluster.bootstrap, membership, commits=True)
+            running.callback(member.stop)
+            return member
+
+        yield start
+
+
+def values_of(members: list[Member]) -> list[bytes]:
+    """Return the values of all records that the members saw, repeats included."""
+    return [one.value for member in members for one in member.seen if one.value is not None]
+
+
+def committed(cluster: StoreCluster, group: str, topic: str) -> list[int | None]:
+    """Return what a group has committed for each partition."""
+    with CLIENT.member(cluster.bootstrap, Membership(topics=("other",), group=group)) as asking:
+        return [asking.committed((topic, partition)) for partition in range(PARTITIONS)]
+
+
+@pytest.mark.parametrize("how", ["kill", "stop"])
+@pytest.mark.parametrize(("client", "assignor"), MEMBERS, ids=lambda one: getattr(one, "name", one))
+def test_members_keep_their_places_when_their_coordinator_goes(
+    client: Joins, assignor: str, how: str, cluster: StoreCluster, writing: Writing, join: Joiner
+) -> None:
+    group = f"group-{uuid.uuid4()}"
+    membership = Membership(topics=(writing.topic,), group=group, assignor=assignor)
+    members = [join(client, membership), join(client, membership)]
+    wait_until(lambda: shared(members, [3, 3]), of=members)
+    wait_until(lambda: len(values_of(members)) >= len(writing.sent), of=members)
+    heard = [member.assigned for member in members]
+    coordinator = cluster.leader_of(OFFSETS_TOPIC, group)
+
+    getattr(cluster[coordinator], how)()
+    writing.more(120)
+    wait_until(lambda: set(values_of(members)) == set(writing.sent), of=members)
+    cluster.until("every broker serves again", lambda: cluster.leader_of(OFFSETS_TOPIC, group) != coordinator)
+    writing.more()
+    wait_until(lambda: set(values_of(members)) == set(writing.sent), of=members)
+
+    assert [member.assigned for member in members] == heard, "the group has rebalanced"
+    assert [member.anew for member in members] == [0, 0]
+    for member in members:
+        member.stop()
+    each = len(writing.sent) // PARTITIONS
+    assert committed(cluster, group, writing.topic) == [each] * PARTITIONS
+    assert writing.are_there()
+
+
+def test_a_static_member_comes_back_to_another_coordinator(
+    cluster: StoreCluster, writing: Writing, join: Joiner
+) -> None:
+    group = f"group-{uuid.uuid4()}"
+    one, other = [
+        join(CLIENT, Membership(topics=(writing.topic,), group=group, instance=name)) for name in "ab"
+    ]
+    wait_until(lambda: shared([one, other], [3, 3]), of=[one, other])
+    owned, heard = one.owns, other.assigned
+
+    one.stop()
+    cluster[cluster.leader_of(OFFSETS_TOPIC, group)].kill()
+    back = join(CLIENT, Membership(topics=(writing.topic,), group=group, instance="a"))
+    wait_until(lambda: back.owns == owned, of=[back, other])
+
+    assert other.assigned == heard, "the group has rebalanced"
+
+
+def test_a_broker_that_comes_back_is_given_its_share(cluster: StoreCluster, writing: Writing) -> None:
+    before = cluster.leaders(writing.topic)
+    cluster[2].kill()
+    cluster.until("others lead", lambda: 2 not in cluster.leaders(writing.topic))
+    writing.more()
+
+    cluster[2].start()
+    cluster.until("it leads again", lambda: cluster.leaders(writing.topic) == before)
+    writing.more()
+
+    assert writing.are_there()
+
+
+def test_topics_are_seen_by_all_as_soon_as_they_are_made(cluster: StoreCluster) -> None:
+    for number in range(6):
+        maker, *others = (cluster[1 + (number + at) % 3].address for at in range(3))
+        name = f"topic-{uuid.uuid4()}"
+        with ConfluentAdmin(maker) as admin:
+            admin.create(name, partitions=2)
+        for address in others:
+            with ConfluentAdmin(address) as admin:
+                assert admin.partition_count(name) == 2
+        with ConfluentAdmin(others[0]) as admin:
+            admin.grow(name, partitions=4)
+            wait_until(partial(has, maker, name, 4))
+            admin.delete(name)
+        wait_until(partial(has, maker, name, None))
+
+
+def has(address: str, topic: str, partitions: int | None) -> bool:
+    """Return whether a broker knows a topic with so many partitions, or none of that name."""
+    with ConfluentAdmin(address) as admin:
+        return admin.partition_count(topic) == partitions
+
+
+@pytest.mark.parametrize("how", ["kill", "stop"])
+def test_transactions_end_though_their_coordinators_go(
+    how: str, cluster: StoreCluster, writing: Writing
+) -> None:
+    expected: list[bytes] = list(writing.sent)
+    for number in range(3):
+        name = f"tx-{uuid.uuid4()}"
+        with ConfluentWriter(cluster.bootstrap, name) as writer:
+            for commits in (True, False, True):
+                writer.begin()
+                values = [f"{number}-{commits}-{uuid.uuid4()}".encode() for _ in range(PARTITIONS)]
+                for partition, value in enumerate(values):
+                    writer.write((writing.topic, partition), value)
+                gone = cluster.leader_of(TRANSACTIONS_TOPIC, name)
+                if commits:
+                    getattr(cluster[gone], how)()
+                    if ended(writer, commits=True):
+                        expected += values
+                    cluster[gone].start()
+                else:
+                    writer.abort()
+
+    wait_until(lambda: ended_at(cluster, writing.topic) == sorted(expected))
+
+
+def ended(writer: Writer, *, commits: bool) -> bool:
+    """End a transaction; return whether its records count. One that was aborted meanwhile is not an error."""
+    try:
+        (writer.commit if commits else writer.abort)()
+    except Denied:
+        writer.abort()
+        return False
+    return commits
+
+
+def ended_at(cluster: StoreCluster, topic: str) -> list[bytes]:
+    return sorted(read(cluster.bootstrap, topic, partitions=PARTITIONS, isolation="read_committed"))
+
+
+def test_everything_is_there_after_all_brokers_were_killed(
+    cluster: StoreCluster, writing: Writing, join: Joiner
+) -> None:
+    group = f"group-{uuid.uuid4()}"
+    member = join(CLIENT, Membership(topics=(writing.topic,), group=group))
+    wait_until(lambda: len(values_of([member])) == len(writing.sent), of=[member])
+    member.stop()
+
+    cluster.stop()
+    cluster.start()
+
+    assert committed(cluster, group, writing.topic) == [len(writing.sent) // PARTITIONS] * PARTITIONS
+    assert writing.are_there()
+    writing.more()
+    assert writing.are_there()
+
+
+def test_a_database_that_is_away_for_seconds_costs_no_member_its_place(
+    server: Server, cluster: StoreCluster, writing: Writing, join: Joiner
+) -> None:
+    membership = Membership(topics=(writing.topic,))
+    members = [join(CLIENT, membership), join(CLIENT, membership)]
+    wait_until(lambda: shared(members, [3, 3]), of=members)
+    heard = [member.assigned for member in members]
+
+    server.stop(signal.SIGQUIT)
+    for broker in cluster.brokers.values():
+        cluster.until("it is suspended", partial(has_said, broker, "suspended"))
+    time.sleep(1.0)  # a while in which nothing can happen, so there is nothing to wait for
+    server.start()
+    writing.more(120)
+    wait_until(lambda: set(values_of(members)) == set(writing.sent), of=members)
+
+    assert [member.assigned for member in members] == heard, "the group has rebalanced"
+    assert cluster.live() == [1, 2, 3]
+    assert all("is gone" not in broker.log for broker in cluster.brokers.values())
+    assert writing.are_there()
+
+
+def has_said(broker: StoreBroker, words: str) -> bool:
+    return words in broker.log
+
+
+def test_a_broker_that_stood_still_learns_that_others_lead(cluster: StoreCluster, writing: Writing) -> None:
+    cluster[3].send(signal.SIGSTOP)
+    cluster.until("others lead", lambda: 3 not in cluster.leaders(writing.topic))
+    writing.more()
+
+    cluster[3].send(signal.SIGCONT)
+    cluster.until("it has registered anew", lambda: cluster.live() == [1, 2, 3])
+    writing.more()
+
+    assert cluster[3].log.count("begins") == 2
+    assert writing.are_there()
+
+
+def test_of_two_processes_of_one_id_the_younger_serves(cluster: StoreCluster, writing: Writing) -> None:
+    older = cluster[1]
+    younger = StoreBroker.beside(older, port=free_port())
+    try:
+        younger.start()
+        assert older.wait() == 1
+        assert "another process has registered as broker 1" in older.log
+        cluster.brokers[1] = younger
+        writing.more()
+        assert writing.are_there()
+    finally:
+        younger.kill()
+
+
+def test_a_second_signal_ends_a_broker_at_once(cluster: StoreCluster, writing: Writing) -> None:
+    broker = cluster[1]
+    broker.send(signal.SIGTERM)
+    cluster.until("it is leaving", lambda: "stopping" in broker.log)
+    broker.send(signal.SIGTERM)
+
+    assert broker.wait() == 1
+    assert "asked to stop twice" in broker.log
+    cluster.until("others lead", lambda: 1 not in cluster.leaders(writing.topic))
+    writing.more()
+    assert writing.are_there()
