@@ -35,6 +35,9 @@ class ClusteredChecks(Checks):
         super().__init__(cluster, mistakes)
         self.over = cluster
         self._seen: dict[int, ShardHost] = {}  # the shard that was looked at last
+        self._unheard: set[Call] = (
+            set()
+        )  # what has come before the process has heard that the database went back
         self._since: dict[Process, int] = {}  # when a process has suspended itself
 
     # -- requests and answers
@@ -47,6 +50,7 @@ class ClusteredChecks(Checks):
         process = cast("ClusteredProcess", call.process)
         led = self.cluster.led.get(call.partition)
         if not process.follows:
+            self._unheard.add(call)
             return Standing(True, False)
         leads = led is not None and led.leader == process.broker.node_id
         host = self._host(call)
@@ -64,7 +68,8 @@ class ClusteredChecks(Checks):
         return patience_ms + MARKERS_MS if call.api in IN_TRANSACTIONS else patience_ms
 
     def answered(self, call: Call, answer: Any) -> None:
-        if not cast("ClusteredProcess", call.process).follows:
+        if call in self._unheard or not cast("ClusteredProcess", call.process).follows:
+            self._unheard.discard(call)
             call.answered = True
             self._calls.pop(call, None)
             return
@@ -85,8 +90,10 @@ class ClusteredChecks(Checks):
     def fell_back(self) -> None:
         """Take note that the database is what it was before: what was answered meanwhile is undone."""
         for partition, name in enumerate(self._names):
+            groups = self.journals[partition].group_ids()
             journal = self.journals[partition] = Journal()
             journal.read(self.over.log_of(name))
+            self._dirty[partition] |= groups | journal.group_ids()
             self.timelines[partition] += 1
             self.life[partition] += 1
 

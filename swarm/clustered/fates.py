@@ -27,6 +27,8 @@ class Fates:
     def __init__(self, cluster: DatabaseCluster) -> None:
         self.on_late: Callable[[ClusteredProcess], None] = lambda _: None
         """Called when a statement of a lane is on its way for so long that another may lead by then."""
+        self.on_next: list[Callable[[], None]] = []
+        """Called, once, when the next append is on its way."""
         self._cluster = cluster
         self._world = cluster.world
 
@@ -61,6 +63,10 @@ class Fates:
     def of_lane(self, name: str) -> LaneFate:
         """Return the fate of a statement of a lane, or of one that reads logs."""
         world, process = self._world, self._cluster.asks
+        if name == "append":
+            called, self.on_next = self.on_next, []
+            for call in called:
+                call()
         effect_ms = world.random.choice((1, 1, 1, 2, 5))
         answer_ms = effect_ms + world.random.choice((0, 1, 3))
         if process is not None and process.is_cut_off:

@@ -172,8 +172,15 @@ class ClusteredScenario(Scenario):
             self.world.later(self.world.random.choice((100, 700, 2_500, 10_000)), self.over.come_back)
 
     def _fall_back(self) -> None:
-        """Have the database go on from an older state."""
-        self.over.fall_back()
+        """Have the database go on from an older state, mostly just when an append is on its way."""
+        if self.world.chance(0.7):
+            self.over.fates.on_next.append(lambda: self.world.later(0, self._fall_back_now))
+        else:
+            self._fall_back_now()
+
+    def _fall_back_now(self) -> None:
+        if self.chaos:
+            self.over.fall_back()
 
     # -- healing
 

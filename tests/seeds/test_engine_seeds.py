@@ -7,6 +7,8 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+from engine_faults import FAULTS, SEEDS, hunt
+from hunting import caught
 from swarm.__main__ import main
 from swarm.clustered.cluster import DatabaseCluster
 from swarm.clustered.scenario import ClusteredScenario, options_of, run
@@ -60,6 +62,17 @@ def test_a_seed_is_told_by_a_flag(capsys: pytest.CaptureFixture[str], monkeypatc
     told = capsys.readouterr().out
     assert "broker 1 starts" in told
     assert told.endswith("all held\n")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_planted_fault_is_found(name: str):
+    found = hunt(name)
+
+    assert found is not None, f"{name} went unnoticed in {SEEDS} seeds"
+    assert caught(found), f"{name} broke the code, and no check has found it: {found.violation}"
+    assert f"python -m swarm --seed {found.seed} --engine" in found.line
 
 
 # -- single disturbances
