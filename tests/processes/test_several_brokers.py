@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import confluent_kafka.admin
 import pytest
@@ -94,6 +95,25 @@ def test_groups_are_coordinated_by_whoever_leads_their_partition(brokers: Severa
             assert sum(member.committed((topic, number)) or 0 for number in range(PARTITIONS)) == 8
         soon(lambda group=group: "member-joined" in brokers.command("groups", "story", group))
     assert not [line for line in brokers.log if "lost" in line]
+
+
+def test_a_partition_has_one_replica_and_may_be_put_on_a_broker_by_hand(brokers: Several):
+    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": brokers.bootstrap})
+
+    def create(**terms: Any) -> int:
+        new = confluent_kafka.admin.NewTopic(f"topic-{uuid.uuid4()}", **terms)
+        (future,) = admin.create_topics([new]).values()
+        try:
+            future.result()
+        except confluent_kafka.KafkaException as refused:
+            return refused.args[0].code()
+        assert brokers.leaders(new.topic) == [2, 2]
+        return 0
+
+    error = confluent_kafka.KafkaError
+    assert create(num_partitions=2, replication_factor=2) == error.INVALID_REPLICATION_FACTOR
+    assert create(num_partitions=2, replica_assignment=[[1, 2], [2]]) == error.INVALID_REPLICA_ASSIGNMENT
+    assert create(num_partitions=2, replica_assignment=[[2], [2]]) == 0
 
 
 def test_a_topic_is_grown_configured_and_deleted_at_every_broker(brokers: Several):

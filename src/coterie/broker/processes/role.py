@@ -8,23 +8,25 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
+from coterie.base.codes import Code
 from coterie.broker.cluster.image import Delta, Endpoint, Image
 from coterie.broker.cluster.sqlite import MetadataFailed, MetadataUnusable, SqliteMetadata
 from coterie.broker.cluster.statements import ReadDelta
 from coterie.broker.hosting import HostingParts, NodeHosting
 from coterie.broker.interbroker.sockets import Connector
 from coterie.broker.node import Node
-from coterie.broker.placement.model import Broker
+from coterie.broker.placement.model import Broker, Layout, Problem, Replicas
 from coterie.broker.processes import METADATA
 from coterie.broker.processes.changes import RegisterProcess, broker_ids_of
 from coterie.broker.processes.engine import SqliteEngine
 from coterie.broker.processes.files import FileLogs, configs_of, have_agree
 from coterie.broker.processes.member import ProcessMember
+from coterie.broker.refusal import Refusal
 from coterie.broker.runtime.leadership import ElectedLeaders
 from coterie.broker.shell.listening import CannotServe
 from coterie.broker.topics.cluster_topics import ClusterTopics
@@ -36,8 +38,12 @@ from coterie.storage.log.contract import DirectoryUnusable
 
 if TYPE_CHECKING:
     from coterie.broker.config.settings import BrokerSettings
+    from coterie.broker.runtime.pieces import Pieces
+    from coterie.broker.topics.topic import Topic
 
 LISTENER = "PLAINTEXT"
+ONE_REPLICA = "a partition is in the directory of one broker, and there is no other replica."
+REFUSED = Refusal(Code.INVALID_REPLICA_ASSIGNMENT, f"Name one broker for each partition: {ONE_REPLICA}")
 CHANGED = b"changed\n"
 
 
@@ -53,6 +59,32 @@ class StaticProposals(TopicProposals):
         image = self._topics.image
         rows = [image.brokers[broker_id] for broker_id in broker_ids_of(image)]
         return [Broker(row.broker_id, row.rack) for row in rows]
+
+    def placed(self, partitions: int, *, factor: int) -> Layout | Problem:
+        """Return a broker for each of so many new partitions, or why they cannot have so many replicas."""
+        if factor > 1:
+            text = f"Unable to replicate the partition {factor} time(s): {ONE_REPLICA}"
+            return Problem(Code.INVALID_REPLICATION_FACTOR, text)
+        return super().placed(partitions, factor=factor)
+
+    def create_topics(self, wanted: Sequence[Topic]) -> Pieces[dict[str, Refusal]]:
+        """Create topics; return those that could not be. One whose replicas are several each is refused."""
+        refused = {topic.name: REFUSED for topic in wanted if is_replicated(topic.replicas)}
+        left = [topic for topic in wanted if topic.name not in refused]
+        return refused | (yield from super().create_topics(left))
+
+    def grow_topics(
+        self, totals: Mapping[str, int], assigned: Mapping[str, Layout]
+    ) -> Pieces[dict[str, Refusal]]:
+        """Give topics more partitions; return those that could not be given them."""
+        refused = {name: REFUSED for name, replicas in assigned.items() if is_replicated(replicas)}
+        left = {name: total for name, total in totals.items() if name not in refused}
+        return refused | (yield from super().grow_topics(left, assigned))
+
+
+def is_replicated(replicas: Sequence[Replicas]) -> bool:
+    """Return whether a partition is to have more than one replica."""
+    return any(len(one) > 1 for one in replicas)
 
 
 class OneOfSeveral:
