@@ -163,6 +163,15 @@ class Broker:
         return self.image
 
 
+class HastyBroker(Broker):
+    """One that sends three statements as soon as it is connected."""
+
+    def _opened(self, session: MetadataSession, history: str) -> None:
+        super()._opened(session, history)
+        for statement in (CreateTopics((topic(1, "a"),)), ReadDelta(0), ReserveProducerIds()):
+            self.send(statement)
+
+
 def topic(number: int, name: str, *replicas: tuple[int, ...]) -> NewTopic:
     """Return a topic to make."""
     return NewTopic(UUID(int=number), name, replicas or ((1,),), {"retention.ms": "1"}, 1_700_000_000_000)
@@ -205,6 +214,13 @@ class EngineKit:
             assert [statement for statement, _ in broker.answers] == statements
             kinds = [type(answer) for _, answer in broker.answers]
             assert kinds == [Changed, Delta, ProducerIds, NotChanged, HeartbeatAnswer]
+
+    def test_what_is_sent_as_soon_as_a_session_is_open_is_answered_in_its_turn(self):
+        with self.stage() as stage:
+            broker = HastyBroker(stage)
+            stage.until(lambda: len(broker.answers) == 3)
+            assert [type(answer) for _, answer in broker.answers] == [Changed, Delta, ProducerIds]
+            assert broker.ended == 0
 
     def test_what_waits_when_a_session_is_closed_is_answered_all_the_same(self):
         with self.stage() as stage:

@@ -126,6 +126,25 @@ def test_whoever_stops_in_the_middle_of_a_change_holds_nobody_up(
     stage.close()
 
 
+def test_a_fault_in_a_change_ends_the_session_and_nobody_waits_for_its_answer(
+    server: Server, with_tables: str, monkeypatch: pytest.MonkeyPatch
+):
+    stage = PostgresStage(server, server.new_database(with_tables))
+    broker = Broker(stage)
+
+    async def faulty(*_: Any, **__: Any) -> Any:
+        raise KeyError("a fault")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(engine, "write", faulty)
+        assert broker.ask(CreateTopics((topic(1, "orders"),))) is None
+    stage.until(lambda: broker.ended == 1)
+    assert broker.ask(ReadDelta(0)) is None
+
+    Broker(stage).change(CreateTopics((topic(1, "orders"),)))
+    stage.close()
+
+
 def test_heartbeats_that_are_given_up_do_not_pile_up_in_the_server(server: Server, with_tables: str):
     stage = PostgresStage(server, server.new_database(with_tables))
     broker, other = Broker(stage, 1), Broker(stage, 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -12,6 +13,8 @@ import asyncpg
 
 from coterie.storage.postgres.connecting import LOST, Connections, connect, failure_of
 from coterie.storage.remote.session import Broken, Failed
+
+log = logging.getLogger("coterie.storage")
 
 T = TypeVar("T")
 Connection: TypeAlias = asyncpg.Connection
@@ -71,7 +74,8 @@ class SerialConnection:
         """Have a job done behind those before it, and `done` called with its result; never from within.
 
         It is None if the job has failed, or its connection: whether its last transaction was made is not
-        known, and it may be made later.
+        known, and it may be made later. A job that fails by a fault of its own ends the connection, and with
+        it whatever it has left there.
         """
         if self._over:
             self._loop.call_soon(done, None)
@@ -108,10 +112,15 @@ class SerialConnection:
         except LOST:
             self._end()
             return
+        except Exception:
+            log.exception("a connection to the database cannot be begun")
+            self._end()
+            return
         self._task = None
         if not self._over:
             opened(begun)
-            self._next()
+            if self._task is None:  # what was asked for from there has not begun
+                self._next()
 
     async def _do(self, job: Job[T], done: Callable[[T | None], None]) -> None:
         assert self._connection is not None
@@ -122,6 +131,9 @@ class SerialConnection:
             result = await job(self._connection)
         except LOST as error:
             failure = failure_of(error)
+        except Exception as error:
+            log.exception("a job on the database has failed")
+            failure = Broken(f"{type(error).__name__}: {error}")
         self._task = None
         if isinstance(failure, Broken):
             self._end()
