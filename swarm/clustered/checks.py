@@ -72,6 +72,8 @@ class ClusteredChecks(Checks):
             self._unheard.discard(call)
             call.answered = True
             self._calls.pop(call, None)
+            if call.api == ApiKey.JOIN_GROUP and not answer.error_code:
+                self.let_in(answer.member_id, answer.generation_id, call.group_id)
             return
         self.over.note_leaders()
         super().answered(call, answer)

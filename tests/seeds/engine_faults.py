@@ -271,13 +271,6 @@ def a_broker_serves_by_an_image_before_its_registration() -> Iterator[None]:
         yield
 
 
-@fault
-def nobody_is_ever_dead() -> Iterator[None]:
-    """What a dead broker led nobody leads."""
-    with patched(lifecycle.Judging, "_is_dead", lambda _: lambda *_: False):
-        yield
-
-
 # -- hunting
 
 
