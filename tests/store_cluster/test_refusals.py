@@ -209,11 +209,15 @@ def test_a_broker_waits_for_a_database_that_is_away(server: Server, tmp_path: Pa
 
 
 @pytest.mark.interop
-def test_a_broker_that_waits_ends_with_a_signal(tmp_path: Path) -> None:
-    broker = StoreBroker(1, f"postgresql://127.0.0.1:{free_port()}/d", tmp_path / "log", {})
+def test_a_broker_that_waits_ends_with_a_signal_and_shows_nobody_the_password(tmp_path: Path) -> None:
+    broker = StoreBroker(1, f"postgresql://me:{PASSWORD}@127.0.0.1:{free_port()}/d", tmp_path / "log", {})
     broker.begin()
     while "waiting for the database" not in broker.log:
         time.sleep(0.01)
+    shown = Path(f"/proc/{broker.pid}/cmdline").read_text()
     broker.send(signal.SIGTERM)
+
+    assert "postgresql://me:********@127.0.0.1" in shown
+    assert PASSWORD not in broker.log
 
     assert broker.wait() == -signal.SIGTERM

@@ -30,6 +30,7 @@ from coterie.broker.shell.loop import Alarm, Timer, thinking_of
 from coterie.broker.shell.process import (
     ageing_clock_ms,
     file_limit,
+    hide_in_command_line,
     keep_freed_blocks,
     keep_what_is_there,
     new_runner,
@@ -67,6 +68,7 @@ class StoreAddresses(NamedTuple):
 
 def serve_over(settings: BrokerSettings, addresses: StoreAddresses) -> int:
     """Serve until told to stop; return the exit code. Raises `CannotServe` with a sentence for the user."""
+    hide_in_command_line([*addresses.store.secrets, *addresses.direct.secrets])
     raise_file_limit()
     try_port(settings)
     try:

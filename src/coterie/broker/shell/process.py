@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from coterie.base.signals import stop_signals
@@ -20,6 +22,7 @@ FILES_WANTED = 100_000
 WARM_UP_AFTER_S = 0.05
 # What lives long here has no cycles: looking through all of it less often costs nothing and pauses less.
 GC_THRESHOLDS = (20_000, 20, 20)
+ARG_START = 45  # of the fields of proc(5)'s stat, behind the program's name
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's mallopt(3)
 
 
@@ -101,6 +104,25 @@ def keep_freed_blocks() -> None:
         return
     mallopt(M_MMAP_THRESHOLD, 32 << 20)
     mallopt(M_TRIM_THRESHOLD, 64 << 20)
+
+
+def hide_in_command_line(secrets: Iterable[str]) -> None:
+    """Have the list of processes show asterisks for what this process was given on its command line."""
+    try:
+        import ctypes
+
+        fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+        start, end = int(fields[ARG_START]), int(fields[ARG_START + 1])
+        if not 0 < start < end:
+            return
+        words = ctypes.string_at(start, end - start)
+        for secret in map(os.fsencode, secrets):
+            at = words.find(secret)
+            while at >= 0:
+                ctypes.memset(start + at, ord("*"), len(secret))
+                at = words.find(secret, at + len(secret))
+    except (ImportError, OSError, ValueError, IndexError):  # no Linux: it stays as it is
+        return
 
 
 def on_stop_signals(loop: asyncio.AbstractEventLoop, stop: Callable[[], object]) -> None:

@@ -8,6 +8,7 @@ set, and no task that waits for a statement is cancelled before its connection i
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 import ssl
 from ipaddress import ip_address
@@ -28,6 +29,7 @@ SILENT_S = 9
 """So long a server's machine may be silent that ought to say something, and then the connection is gone. A
 server that is slow is not silent: its machine says that it has what was sent.
 """
+PASSWORD = re.compile(r"(?:^|&)(?:ssl)?password=([^&]+)")
 ENDS_CONNECTION = ("FATAL", "PANIC")
 OTHER_HISTORY = "the database is of another history: it has gone back to an older state"
 LOST = (OSError, EOFError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
@@ -66,6 +68,8 @@ class DatabaseAddress:
         if "sslmode" not in query and not all(_is_here(host) for host, _ in self.hosts):
             self.arguments["ssl"] = ssl.create_default_context()
         secret = parts.netloc.rpartition("@")[0].partition(":")[2]
+        self.secrets = tuple(one for one in (secret, *PASSWORD.findall(parts.query)) if one)
+        """The passwords in it, as they are written there."""
         netloc = parts.netloc.replace(f":{secret}@", ":***@", 1) if secret else parts.netloc
         self._shown = urlunsplit(parts._replace(netloc=netloc, query=""))
 
