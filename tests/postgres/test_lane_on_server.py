@@ -12,11 +12,12 @@ import asyncpg
 import pytest
 from bench.postgres import Server
 
-from coterie.storage.postgres import lane_session
+from coterie.storage.postgres import lane_session, reading
 from coterie.storage.postgres.connecting import SILENT_S, Connections, DatabaseAddress, connect
 from coterie.storage.postgres.lane_session import LaneSession
 from coterie.storage.postgres.reading import STUCK_S
 from coterie.storage.postgres.schema import migrate
+from coterie.storage.remote.reading import LogWanted, StoredLog
 from coterie.storage.remote.session import Broken, Failed, Inserted, Look, Reopened
 
 from .rigs.lane_places import ANSWERED_WITHIN_S, PLACE, Asking, InPostgres, Play, a_chunk, play_over
@@ -230,6 +231,48 @@ def test_a_reader_that_is_stuck_is_followed_by_one_that_is_not(play: Play, addre
         async with asyncio.timeout(ANSWERED_WITHIN_S):
             assert await answers.get() is None
         other.terminate()
+
+    play(scene)  # type: ignore[arg-type]
+
+
+def test_whoever_waits_for_a_reader_that_is_stuck_is_answered_though_nobody_asks_anew(
+    play: Play, address: DatabaseAddress, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(reading, "STUCK_S", 0.2)
+
+    async def scene(database: InPostgres, lane: Asking) -> None:
+        reader = database.reader()
+        answers: asyncio.Queue[object] = asyncio.Queue()
+        other = await connect(address)
+        async with other.transaction():
+            await other.execute("LOCK TABLE coterie.logs")
+            reader.save_starts({1: 3}, answers.put_nowait, history=database.history)
+            async with asyncio.timeout(reading.LOCK_TIMEOUT_MS / 2_000):
+                assert isinstance(await answers.get(), Broken)
+        other.terminate()
+
+    play(scene)  # type: ignore[arg-type]
+
+
+def test_of_logs_that_hold_much_the_first_are_read_and_one_at_least(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(reading, "READ_BYTES", 1)
+    monkeypatch.setattr(reading, "ROWS_AT_ONCE", 2)
+    rows = [*(a_chunk(number) for number in range(5)), a_chunk(0, partition=2), a_chunk(1, partition=2)]
+
+    async def scene(database: InPostgres, lane: Asking) -> None:
+        await lane.reopen(1)
+        await lane.append(1, *rows)
+        reader = database.reader()
+        answers: asyncio.Queue[list[StoredLog]] = asyncio.Queue()
+        for wanted in ((3, 1, 2), (2, 3)):
+            asked = [LogWanted(one, 4) for one in wanted]
+            reader.read_logs(asked, answers.put_nowait, history=database.history)  # type: ignore[arg-type]
+        async with asyncio.timeout(ANSWERED_WITHIN_S):
+            first, second = await answers.get(), await answers.get()
+        assert [(log.partition_id, log.chunks) for log in first] == [(3, []), (1, rows[:5])]
+        assert [(log.partition_id, log.chunks) for log in second] == [(2, rows[5:]), (3, [])]
 
     play(scene)  # type: ignore[arg-type]
 

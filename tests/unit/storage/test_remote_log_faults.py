@@ -84,12 +84,11 @@ def who_waits_is_told_with_the_first_to_land(patch: pytest.MonkeyPatch) -> None:
 
 @fault
 def a_take_over_begins_at_the_first_row(patch: pytest.MonkeyPatch) -> None:
-    def ends_early(log: RemoteLog, chunk: Any) -> None:
-        if not log._batches:
-            take_in(log, chunk)
+    def ends_early(log: RemoteLog, chunk: Any) -> int:
+        return 0 if log._batches else take_row(log, chunk)
 
-    take_in = RemoteLog._take_in
-    patch.setattr(RemoteLog, "_take_in", ends_early)
+    take_row = RemoteLog._take_row
+    patch.setattr(RemoteLog, "_take_row", ends_early)
 
 
 def test_without_a_fault_nothing_is_found():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import pytest
 from store_rig import NOW, a_batch, a_config, idempotent, offsets
 
@@ -16,6 +18,8 @@ from coterie.storage.remote import store as store_module
 from coterie.storage.remote.lane import SILENCE_MS
 from coterie.storage.remote.log import RemoteLog
 from coterie.storage.remote.pretended import BROKEN, Fate, PretendedEngine, PretendedReader
+from coterie.storage.remote.reading import LogWanted, StoredLog
+from coterie.storage.remote.session import Broken
 from coterie.storage.remote.store import LogToOpen, RemoteStore
 from unit.storage.remote_rig import Time
 
@@ -269,6 +273,123 @@ def test_a_read_that_fails_or_is_not_answered_is_tried_again(brokers: Brokers, b
 
     assert broker.opened == [("orders-0", 0)]
     assert brokers.engine.tables.epochs(10) == [(0, 0)]
+
+
+class SlowReader(PretendedReader):
+    """One connection for all: each read takes a while, and begins when the one before is over. It reads so
+    many logs at once at most.
+    """
+
+    at_once = 100
+
+    def __init__(self, brokers: Brokers, read_ms: int) -> None:
+        super().__init__(brokers.engine)
+        self.brokers, self.read_ms = brokers, read_ms
+        self.free_ms = 0
+        self.reads: list[list[int]] = []
+
+    def read_logs(
+        self,
+        wanted: Sequence[LogWanted],
+        done: Callable[[Sequence[StoredLog] | Broken], None],
+        *,
+        history: str,
+    ) -> None:
+        self.reads.append([one.partition_id for one in wanted])
+        self.free_ms = max(self.free_ms, self.brokers.clock()) + self.read_ms
+        some = wanted[: self.at_once]
+        read = lambda: super(SlowReader, self).read_logs(some, done, history=history)  # noqa: E731
+        self.brokers.event(self.free_ms - self.brokers.clock(), read)
+
+
+def test_logs_that_take_long_to_read_are_opened_and_are_read_once(brokers: Brokers, broker: Broker):
+    reader = broker.store._reader = SlowReader(brokers, 3 * SILENCE_MS)
+
+    broker.open()
+    brokers.pass_ms(4 * SILENCE_MS)
+
+    assert (broker.opened, reader.reads) == ([("orders-0", 0)], [[10]])
+
+
+def test_what_a_reader_leaves_for_later_is_asked_for_again(brokers: Brokers, broker: Broker):
+    reader = broker.store._reader = SlowReader(brokers, 5)
+    reader.at_once = 1
+
+    for name in (GROUPS, ORDERS, OTHERS):
+        broker.open(name)
+    brokers.settle()
+
+    assert [word for word, _ in broker.opened] == ["__consumer_offsets-3", "orders-0", "others-0"]
+    assert reader.reads == [[12], [10, 11], [11]]
+
+
+def fill(brokers: Brokers, broker: Broker, batches: int, *names: TopicPartition) -> None:
+    """Have logs with so many batches, one in a row, that are not open."""
+    for name in names:
+        for value in range(batches):
+            broker.append(str(value), name)
+            brokers.settle()
+        broker.store.drop(name)
+    broker.opened.clear()
+
+
+def test_others_are_heard_while_logs_that_are_large_are_opened(
+    brokers: Brokers, broker: Broker, monkeypatch: pytest.MonkeyPatch
+):
+    fill(brokers, broker, 7, ORDERS, OTHERS)
+    monkeypatch.setattr(store_module, "BATCHES_AT_ONCE", 3)
+    broker.open(ORDERS, 1)
+    broker.open(OTHERS, 1)
+    stops: list[int] = []
+    call_soon = broker.store._call_soon
+
+    def stop(act: Callable[[], None]) -> object:
+        stops.append(len(broker.opened))
+        return call_soon(act)
+
+    broker.store._call_soon = stop
+    brokers.settle()
+
+    assert broker.opened == [("orders-0", 1), ("others-0", 1)]
+    assert stops == [0, 0, 1, 1]
+    assert [offsets(broker.log(name)) for name in (ORDERS, OTHERS)] == [[*range(7)]] * 2
+    broker.append("more")
+    brokers.settle()
+    assert offsets(broker.log()) == [*range(8)]
+
+
+@pytest.mark.parametrize("what", ["drop", "end", "later", "configure"])
+def test_a_log_that_is_being_opened_can_still_be_dropped_and_configured(
+    brokers: Brokers, broker: Broker, monkeypatch: pytest.MonkeyPatch, what: str
+):
+    fill(brokers, broker, 7, ORDERS)
+    monkeypatch.setattr(store_module, "BATCHES_AT_ONCE", 3)
+    broker.open(ORDERS, 1)
+    stops: list[int] = []
+    call_soon = broker.store._call_soon
+
+    def meddle(act: Callable[[], None]) -> object:
+        stops.append(1)
+        if len(stops) == 2:
+            match what:
+                case "drop":
+                    broker.store.drop(ORDERS)
+                case "end":
+                    broker.store.end()
+                case "later":
+                    broker.open(ORDERS, 2)
+                case _:
+                    broker.store.configure(ORDERS, a_config(retention_ms=7))
+        return call_soon(act)
+
+    broker.store._call_soon = meddle
+    brokers.settle()
+
+    opened = {"later": [("orders-0", 2)], "configure": [("orders-0", 1)]}.get(what, [])
+    assert broker.opened == opened
+    assert [*broker.store.logs] == [ORDERS] * len(opened)
+    if what == "configure":
+        assert broker.log().config == a_config(retention_ms=7)
 
 
 def test_a_log_that_is_dropped_with_something_in_flight_is_read_when_that_is_decided(

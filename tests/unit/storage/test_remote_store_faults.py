@@ -5,7 +5,7 @@ What comes about by one order of events alone is in `test_remote_store` and `tes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -47,7 +47,7 @@ def a_later_open_is_taken_for_the_one_under_way(patch: pytest.MonkeyPatch) -> No
 
 @fault
 def a_log_begins_without_its_rows(patch: pytest.MonkeyPatch) -> None:
-    def make(opened: Callable[..., None]) -> Callable[..., None]:
+    def make(opened: Callable[..., Iterator[int]]) -> Callable[..., Iterator[int]]:
         return lambda store, wanted, stored: opened(store, wanted, stored._replace(chunks=()))
 
     instead(patch, RemoteStore, "_opened", make)
@@ -55,11 +55,11 @@ def a_log_begins_without_its_rows(patch: pytest.MonkeyPatch) -> None:
 
 @fault
 def a_log_goes_on_where_its_epoch_began(patch: pytest.MonkeyPatch) -> None:
-    def make(opened: Callable[..., None]) -> Callable[..., None]:
-        def at_the_epoch(store: RemoteStore, wanted: LogToOpen, stored: StoredLog) -> None:
+    def make(opened: Callable[..., Iterator[int]]) -> Callable[..., Iterator[int]]:
+        def at_the_epoch(store: RemoteStore, wanted: LogToOpen, stored: StoredLog) -> Iterator[int]:
             start = max(stored.epochs)[1]
             rows = [row for row in stored.chunks if row.base_offset < start]
-            opened(store, wanted, stored._replace(chunks=rows, end_offset=start))
+            return opened(store, wanted, stored._replace(chunks=rows, end_offset=start))
 
         return at_the_epoch
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import groupby
+from itertools import groupby, starmap
 from operator import itemgetter
 
 from coterie.storage.postgres.connecting import OTHER_HISTORY, Connections, read_history
@@ -12,6 +14,8 @@ from coterie.storage.postgres.serial import Connection, Job, SerialConnection, T
 from coterie.storage.remote.chunk import Chunk
 from coterie.storage.remote.reading import LogWanted, StoredLog
 from coterie.storage.remote.session import Broken
+
+log = logging.getLogger("coterie.storage")
 
 # The end is read in the statement that begins the epoch: whoever is late sees a later epoch before it sees
 # what was appended in that.
@@ -35,7 +39,8 @@ EPOCHS = """
 SELECT partition_id, epoch, start_offset FROM coterie.leader_epochs WHERE partition_id = ANY ($1::int[])
 ORDER BY partition_id, epoch
 """
-# A partition at a time, by its index, whatever the planner thinks of the table.
+# A partition at a time, in the order of those that are wanted and by its index, whatever the planner thinks
+# of the table.
 CHUNKS = """
 SELECT chunk.* FROM unnest($1::int[], $2::bigint[]) AS wanted (id, start_offset), LATERAL (
   SELECT partition_id, base_offset, last_offset, leader_epoch, max_timestamp, batches, heads, data
@@ -50,7 +55,10 @@ ON CONFLICT (partition_id) DO UPDATE SET start_offset = greatest(there.start_off
 PARTITION = itemgetter(0)
 LOCK_TIMEOUT_MS = 8_000
 STUCK_S = 60.0
-"""What has not been read after so long is not waited for: whoever asks next has a connection of its own."""
+"""Where nothing comes for so long nothing is waited for: the connection is given up. What is slow goes on."""
+READ_BYTES = 16 << 20
+"""What holds more is not read at once, unless it is one log."""
+ROWS_AT_ONCE = 64
 
 
 class PostgresReader:
@@ -60,7 +68,9 @@ class PostgresReader:
         self._connections = connections
         self._connection: SerialConnection | None = None
         self._history: str | None = None  # of that connection, once it is known
-        self._asked_s: list[float] = []  # when each was asked for that waits for an answer, oldest first
+        self._waiting = 0  # the number of those that wait for an answer
+        self._moved_s = 0.0  # when something came last
+        self._watch: asyncio.TimerHandle | None = None
 
     def read_logs(
         self,
@@ -69,7 +79,7 @@ class PostgresReader:
         *,
         history: str,
     ) -> None:
-        self._run(partial(_read_logs, wanted), done, history)
+        self._run(partial(_read_logs, wanted, self._move), done, history)
 
     def save_starts(
         self, starts: Mapping[int, int], done: Callable[[Broken | None], None], *, history: str
@@ -81,6 +91,9 @@ class PostgresReader:
 
     def close(self) -> None:
         """Give the connection up; whoever waits has Broken."""
+        if self._watch is not None:
+            self._watch.cancel()
+            self._watch = None
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -88,18 +101,40 @@ class PostgresReader:
     def _run(self, job: Job[T], done: Callable[[T | Broken], None], history: str) -> None:
         """Have a job done by a database of this history. One that fails is tried again by whoever asked."""
 
-        now_s = self._connections.loop.time()
-
         def answered(result: T | Broken | None) -> None:
-            self._asked_s.remove(now_s)
+            self._waiting -= 1
+            self._move()
             done(Broken("no answer has come") if result is None else result)
 
         connection = self._connection
-        is_stuck = bool(self._asked_s) and self._asked_s[0] < now_s - STUCK_S
-        if connection is None or is_stuck or self._history not in (None, history):
+        if connection is None or self._is_stuck or self._history not in (None, history):
             connection = self._open()
-        self._asked_s.append(now_s)
+        if not self._waiting:
+            self._move()
+        self._waiting += 1
+        self._watch_on()
         connection.run(partial(self._do, job, history), answered)
+
+    def _move(self) -> None:
+        """Note that something has come."""
+        self._moved_s = self._connections.loop.time()
+
+    @property
+    def _is_stuck(self) -> bool:
+        return bool(self._waiting) and self._connections.loop.time() - self._moved_s >= STUCK_S
+
+    def _watch_on(self) -> None:
+        """Look in time whether something still comes, as long as somebody waits."""
+        if self._watch is None and self._waiting:
+            self._watch = self._connections.loop.call_later(STUCK_S, self._look)
+
+    def _look(self) -> None:
+        self._watch = None
+        if self._is_stuck:
+            log.warning("the database has sent nothing for %.0f s: the connection is given up", STUCK_S)
+            self.close()
+        else:
+            self._watch_on()
 
     async def _do(self, job: Job[T], history: str, connection: Connection) -> T | Broken:
         return await job(connection) if self._history == history else Broken(OTHER_HISTORY)
@@ -113,31 +148,47 @@ class PostgresReader:
                 self._connection = None
 
         self.close()
+        self._move()
         self._history = None
         connection = self._connection = SerialConnection(self._connections)
         connection.open(read_history, opened, ended)
         return connection
 
 
-async def _read_logs(wanted: Sequence[LogWanted], connection: Connection) -> list[StoredLog]:
-    """Return the logs in the order of those that are wanted."""
+async def _read_logs(
+    wanted: Sequence[LogWanted], moved: Callable[[], None], connection: Connection
+) -> list[StoredLog]:
+    """Return the logs in the order of those that are wanted, the first that are not too much."""
     ids = [one.partition_id for one in wanted]
     async with transaction(connection, lock_timeout=LOCK_TIMEOUT_MS):
         ends = await connection.fetch(BEGIN_EPOCHS, ids, [one.leader_epoch for one in wanted])
+    places = {one: (start, end) for one, start, end in ends}
     epochs = await connection.fetch(EPOCHS, ids)
     epochs_of = {one: [(row[1], row[2]) for row in rows] for one, rows in groupby(epochs, PARTITION)}
-    chunks = await connection.fetch(CHUNKS, [row[0] for row in ends], [row[1] for row in ends])
-    chunks_of = {one: [*_chunks(rows)] for one, rows in groupby(chunks, PARTITION)}
-    logs = {
-        one: StoredLog(one, start, end, epochs_of.get(one, []), chunks_of.get(one, []))
-        for one, start, end in ends
-    }
-    return [logs[one] for one in ids]
+    async with transaction(connection, "READ ONLY"):
+        chunks_of, count = await _read_chunks(ids, [places[one][0] for one in ids], moved, connection)
+    return [
+        StoredLog(one, *places[one], epochs_of.get(one, []), chunks_of.get(one, [])) for one in ids[:count]
+    ]
 
 
-def _chunks(rows: Iterator[Sequence[object]]) -> Iterator[Chunk]:
-    for row in rows:
-        yield Chunk(*row)  # type: ignore[arg-type]  # of the types that its columns have
+async def _read_chunks(
+    ids: Sequence[int], starts: Sequence[int], moved: Callable[[], None], connection: Connection
+) -> tuple[dict[int, list[Chunk]], int]:
+    """Return the rows of the first partitions that are not too much, and the number of these."""
+    found: dict[int, list[Chunk]] = {}
+    size = 0
+    cursor = await connection.cursor(CHUNKS, ids, starts)
+    while rows := await cursor.fetch(ROWS_AT_ONCE):
+        moved()
+        for chunk in starmap(Chunk, rows):
+            if chunk.partition_id not in found:
+                if size >= READ_BYTES:
+                    return found, ids.index(chunk.partition_id)
+                found[chunk.partition_id] = []
+            found[chunk.partition_id].append(chunk)
+            size += len(chunk.data)
+    return found, len(ids)
 
 
 async def _save_starts(starts: Mapping[int, int], connection: Connection) -> bool:

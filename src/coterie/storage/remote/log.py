@@ -84,10 +84,9 @@ class RemoteLog(PlacingLog):
         self._batches: list[Batch] = []
         self._lasts: list[int] = []  # the last offset of each batch
         self._bytes = 0
-        for chunk in chunks:
-            self._take_in(chunk)
         self.producers = ProducerState()
-        self.producers.take_over(self._state.producers)
+        for _ in self.take_in(chunks):
+            pass
         self._flights: deque[Flight] = deque()
         self._waiting: deque[tuple[int, Landed]] = deque()  # by the offsets that they wait for
 
@@ -207,8 +206,16 @@ class RemoteLog(PlacingLog):
 
     # -- what has landed
 
-    def _take_in(self, chunk: Chunk) -> None:
-        """Take a row that was there when the log was opened."""
+    def take_in(self, chunks: Iterable[Chunk]) -> Iterator[int]:
+        """Take rows that were there when the log was opened; yield the number of batches of each.
+
+        The log is whole once all are taken: until then nobody reads it or appends.
+        """
+        for chunk in chunks:
+            yield self._take_row(chunk)
+        self.producers.take_over(self._state.producers)
+
+    def _take_row(self, chunk: Chunk) -> int:
         data = bytes(chunk.data)
         headers = [header for _, header in scan(data)]
         spans = [(header, header.base_offset, header.max_timestamp) for header in headers]
@@ -218,6 +225,7 @@ class RemoteLog(PlacingLog):
         self._keep(data, spans)
         self._note_ended(Placed(data, (data,), spans, chunk.base_offset, end, -1))
         self._state.end_offset = max(self._state.end_offset, end)
+        return len(spans)
 
     def _note_ended(self, place: Placed) -> None:
         for ended in learn(self._state.producers, place):

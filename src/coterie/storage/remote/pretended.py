@@ -222,6 +222,9 @@ def _put_in(places: list[int], base_offset: int, _: None) -> None:
     insort(places, base_offset)
 
 
+ANSWERED_WITHIN_MS = 10_000
+
+
 class PretendedEngine:
     """The database as a server that connections are made to."""
 
@@ -291,8 +294,12 @@ class PretendedConnection:
         statement: Callable[[], T],
         answer: Callable[[T], None],
         fail: Callable[[Failed | Broken], None],
+        *,
+        within_ms: int | None = None,
     ) -> None:
-        """Have a statement take effect, and answered, by the Fate that is chosen for its name."""
+        """Have a statement take effect, and answered, by the Fate that is chosen for its name. If that is
+        never, the connection is given up within so long.
+        """
         assert self._waiting is None
         self._waiting = fail
         self._number += 1
@@ -307,6 +314,8 @@ class PretendedConnection:
         if fate.answer_ms is not None:
             reply = partial(self._reply, self._number, fate.failure, outcome, answer)
             engine.later(fate.answer_ms, reply)
+        elif within_ms is not None:
+            engine.later(within_ms, partial(self._break, self._number, f"no answer in {within_ms} ms"))
 
     def _take_effect(self, statement: Callable[[], T], outcome: list[T | Failed]) -> None:
         if self.engine.incarnation != self.incarnation:
@@ -389,7 +398,9 @@ class PretendedReader:
             self.engine.later(REFUSED_MS, lambda: done(Broken(OTHER_HISTORY)))
             return
         connection = self.engine.connect(lambda reason: None)
-        connection.execute(name, lambda: statement(self.engine.tables), answered, failed)
+        connection.execute(
+            name, lambda: statement(self.engine.tables), answered, failed, within_ms=ANSWERED_WITHIN_MS
+        )
 
 
 class PretendedSession:

@@ -47,7 +47,8 @@ class RemoteReader(Protocol):
 
     `history` is the engine's, by the metadata that the broker goes by. An engine of another one is not asked:
     it has gone back to an older state, in which others may lead. Then, and whenever no answer
-    will come, `done` takes Broken; it is never called from within. Any number of calls may be under way.
+    will come, `done` takes Broken; it is always called, and never from within. How long is waited for an
+    answer is the reader's to know. Any number of calls may be under way.
     """
 
     def read_logs(
@@ -57,9 +58,11 @@ class RemoteReader(Protocol):
         *,
         history: str,
     ) -> None:
-        """Begin leader epochs, each at the end of its log, and read the logs as of then, in one statement.
+        """Begin leader epochs, each at the end of its log, and read the logs as they are from then on.
 
-        An epoch that has begun already stays as it is; nothing begins where a later one has.
+        An epoch that has begun already stays as it is; nothing begins where a later one has. The answer has
+        the logs in the order of those that are wanted. Of more than is well read at once it has the first of
+        them, one at least; the others are to be asked for again.
         """
         ...
 

@@ -18,7 +18,7 @@ from coterie.storage.config import LogConfig
 from coterie.storage.disk import Space
 from coterie.storage.kind import Saved
 from coterie.storage.log.contract import StorageFailed
-from coterie.storage.remote.lane import HELD_BYTES_MAX, PAUSES_MS, SILENCE_MS, Lane
+from coterie.storage.remote.lane import HELD_BYTES_MAX, PAUSES_MS, Lane
 from coterie.storage.remote.log import RemoteLog
 from coterie.storage.remote.reading import LogWanted, RemoteReader, StoredLog, epochs_of
 from coterie.storage.remote.session import Answer, Broken, NewSession
@@ -27,6 +27,8 @@ log = logging.getLogger("coterie.storage")
 
 DATA_LANES = 2
 LOGS_READ_AT_ONCE = 100
+BATCHES_AT_ONCE = 1_000
+"""So many batches of logs that were read are looked at between two stops: some milliseconds of work."""
 UNKNOWN_SPACE = Space(-1, -1)
 
 
@@ -271,9 +273,7 @@ class RemoteStore:
             return
         wanted = [LogWanted(one.partition_id, one.leader_epoch) for one in some]
         reading = self._reading = object()
-        read = partial(self._read, reading, some)
-        self._reader.read_logs(wanted, read, history=self.history)
-        self._later(SILENCE_MS, lambda: read(Broken(f"no answer in {SILENCE_MS} ms")))
+        self._reader.read_logs(wanted, partial(self._read, reading, some), history=self.history)
 
     def _to_read(self) -> Iterator[LogToOpen]:
         """Yield the logs to open, in the order of reading."""
@@ -293,12 +293,32 @@ class RemoteStore:
             self._read_later(reading, answer)
             return
         self._attempts = 0
-        self._reading = None
-        lanes = self.lanes
-        for one, stored in zip(wanted, answer, strict=True):
-            if lanes is self.lanes:  # whoever is called may end the epoch
-                self._opened(one, stored)
-        self._read_next()
+        self._make_on(reading, self._make(reading, wanted, answer))
+
+    def _make_on(self, reading: object, slices: Iterator[None]) -> None:
+        """Go on making logs of what was read; once all are made, read others."""
+        if reading is not self._reading:
+            return
+        for _ in slices:
+            self._call_soon(partial(self._make_on, reading, slices))
+            return
+        if reading is self._reading:
+            self._reading = None
+            self._read_next()
+
+    def _make(
+        self, reading: object, wanted: Sequence[LogToOpen], answer: Sequence[StoredLog]
+    ) -> Iterator[None]:
+        """Make the logs that were read, the first of those that are wanted, in slices."""
+        batches = 0
+        for one, stored in zip(wanted, answer, strict=False):
+            for count in self._opened(one, stored):
+                batches += count
+                if batches >= BATCHES_AT_ONCE:
+                    batches = 0
+                    yield
+            if reading is not self._reading:  # whoever was called may have ended the epoch
+                return
 
     def _read_later(self, reading: object, broken: Broken) -> None:
         """Read after a pause what could not be read."""
@@ -315,27 +335,35 @@ class RemoteStore:
 
         self._later(pause_ms, again)
 
-    def _opened(self, wanted: LogToOpen, stored: StoredLog) -> None:
-        """Make a log that was read, if it is still wanted."""
-        name, partition_id, leader_epoch, _ = wanted
-        opening = self._opening.get(name)
-        if opening is None or opening.wanted[:3] != wanted[:3]:
+    def _opened(self, wanted: LogToOpen, stored: StoredLog) -> Iterator[int]:
+        """Make a log that was read, if it is still wanted; yield numbers of batches that are looked at."""
+        name, partition_id, leader_epoch, config = wanted
+        if not self._is_wanted(wanted):
             return
-        del self._opening[name]
         if stored.newest_epoch > leader_epoch:
+            del self._opening[name]
             log.info("%s is led elsewhere, in leader epoch %d by now", name, stored.newest_epoch)
             return
-        made = self.logs[name] = self.log_type(
+        made = self.log_type(
             name,
             partition_id,
-            opening.wanted.config,
+            config,
             self._lane_of(name, partition_id),
-            chunks=stored.chunks,
             epochs=epochs_of(stored.epochs, stored.start_offset),
             start_offset=stored.start_offset,
             end_offset=stored.end_offset,
         )
-        opening.opened(name, made)
+        yield from made.take_in(stored.chunks)
+        if self._is_wanted(wanted):
+            opening = self._opening.pop(name)
+            made.configure(opening.wanted.config)  # it may be another by now
+            self.logs[name] = made
+            opening.opened(name, made)
+
+    def _is_wanted(self, wanted: LogToOpen) -> bool:
+        """Whether a log is to be opened as it was when it was read, but for its settings."""
+        opening = self._opening.get(wanted.name)
+        return opening is not None and opening.wanted[:3] == wanted[:3]
 
     def _lane_of(self, name: TopicPartition, partition_id: int) -> Lane:
         internal, *data = self.lanes
