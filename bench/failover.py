@@ -67,7 +67,13 @@ class Member(asyncio.Protocol):
         self.commits: list[float] = []
 
     async def join(self) -> None:
-        """Become the group's member."""
+        """Become the group's member, once its coordinator has begun."""
+        while True:
+            if await self._joined():
+                return
+            await asyncio.sleep(0.02)
+
+    async def _joined(self) -> bool:
         address = await self._find()
         asked: dict[str, Any] = {"group_id": self.group, "instance_id": None}
         joined = await ask(
@@ -95,7 +101,8 @@ class Member(asyncio.Protocol):
                     reason="",
                 ),
             )
-        assert not joined.error_code, joined
+        if joined.error_code:
+            return False
         mine = {**asked, "member_id": joined.member_id, "generation": joined.generation_id}
         synced = await ask(
             address,
@@ -103,7 +110,8 @@ class Member(asyncio.Protocol):
                 VERSIONS[SYNC], **mine, protocol="range", assignments={joined.member_id: b""}
             ),
         )
-        assert not synced.error_code, synced
+        if synced.error_code:
+            return False
         commit = messages.offset_commit(
             VERSIONS[COMMIT],
             self.group,
@@ -114,6 +122,7 @@ class Member(asyncio.Protocol):
         )
         heartbeat = messages.heartbeat(VERSIONS[HEARTBEAT], **mine)
         self._frames = encode_request(1, "probe", heartbeat) + encode_request(2, "probe", commit)
+        return True
 
     async def _find(self) -> Address:
         """Return the coordinator, as the first broker that knows it says."""
@@ -267,11 +276,14 @@ async def make_topic(address: Address) -> None:
 def main() -> None:
     """Measure, and print a table."""
     parser = argparse.ArgumentParser(prog="python -m bench.failover", description=__doc__)
-    parser.add_argument("how", nargs="*", metavar="HOW", choices=[*HOWS, []], default=list(HOWS))
+    parser.add_argument("how", nargs="*", metavar="HOW", help=f"of {', '.join(HOWS)}")
     parser.add_argument("--groups", type=int, default=200)
     parser.add_argument("--every-ms", type=float, default=20)
     parser.add_argument("--rounds", type=int, default=20)
     asked = parser.parse_args()
+    asked.how = asked.how or HOWS
+    if unknown := {*asked.how} - {*HOWS}:
+        parser.error(f"no such end: {', '.join(unknown)}")
     ensure_installed()
     with Server({"fsync": "on", "synchronous_commit": "on", "synchronous_standby_names": ""}) as server:
         rows = [measured(server, how, asked) for how in asked.how]
