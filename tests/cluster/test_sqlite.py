@@ -218,6 +218,8 @@ def test_rows_that_do_not_belong_together_are_found(path: str):
 
     assert problem is not None
     assert "is damaged: the partitions of topic" in problem
+    with pytest.raises(MetadataFailed, match="is damaged"):
+        change(SqliteMetadata(path), 2)
 
 
 def test_a_statement_that_fails_ends_the_connection_and_changes_nothing(path: str):

@@ -6,18 +6,19 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, NoReturn
 from uuid import UUID
 
 import pytest
 
 from coterie.broker.cluster.changes import Changed, CreateTopics, DeleteTopics, NewTopic, NotChanged, Why
 from coterie.broker.cluster.image import Endpoint, Image
-from coterie.broker.cluster.sqlite import SqliteMetadata
+from coterie.broker.cluster.sqlite import ReadHeartbeats, SqliteMetadata
+from coterie.broker.cluster.statements import HeartbeatAnswer
 from coterie.broker.processes import METADATA
 from coterie.broker.processes.changes import ArrangeBrokers, FenceProcess, RegisterProcess
 from coterie.broker.processes.engine import SqliteEngine
-from coterie.broker.processes.member import SEEN_WITHIN_MS, ProcessMember
+from coterie.broker.processes.member import RETRY_MS, SEEN_WITHIN_MS, ProcessMember
 
 WITHIN_S = 20.0
 QUIET_S = 0.01
@@ -156,6 +157,18 @@ def test_it_does_not_wait_for_one_that_hangs_longer_than_half_a_second(machine: 
     assert machine.now_ms >= SEEN_WITHIN_MS
 
 
+def test_who_waits_for_others_writes_nothing_meanwhile(machine: Machine):
+    one, other = machine.broker(1), machine.broker(2)
+    other.engine.close()
+    before = heartbeats_of(machine, 1)
+
+    one.propose(orders(1))
+    machine.until(lambda: bool(one.answers))
+
+    assert machine.now_ms >= SEEN_WITHIN_MS
+    assert heartbeats_of(machine, 1) <= before + 1
+
+
 def test_it_does_not_wait_for_one_that_does_not_run(machine: Machine):
     one, other = machine.broker(1), machine.broker(2)
     other.engine.close()
@@ -204,8 +217,49 @@ def test_while_the_file_is_of_no_use_it_goes_on_and_then_hears_what_it_missed(ma
     assert broker.member.history == machine.metadata.history
 
 
+def test_a_file_that_is_of_no_use_for_long_is_logged_once(machine: Machine, caplog: pytest.LogCaptureFixture):
+    broker = machine.broker(1)
+    caplog.set_level("INFO")
+    altered(machine, "ALTER TABLE cluster RENAME TO away")
+    machine.until(lambda: machine.now_ms > 10 * RETRY_MS)
+    altered(machine, "ALTER TABLE away RENAME TO cluster")
+    machine.metadata.execute(orders(1))
+    machine.until(lambda: broker.image.topic("orders") is not None)
+
+    assert [record.levelname for record in caplog.records] == ["ERROR", "INFO"]
+
+
+class Mistaken:
+    """A change of a version that has a mistake."""
+
+    def rows(self, image: Image, new_partition_id: int) -> NoReturn:
+        raise KeyError("orders")
+
+
+def test_a_mistake_of_ours_is_answered_and_not_said_of_the_file(
+    machine: Machine, caplog: pytest.LogCaptureFixture
+):
+    broker = machine.broker(1)
+
+    broker.propose(Mistaken())
+    machine.until(lambda: bool(broker.answers))
+    assert broker.answers == [None]
+    machine.until(lambda: bool(caplog.records))
+    assert "damaged" not in caplog.text
+    assert "Static: KeyError('orders')" in caplog.text
+
+    machine.metadata.execute(orders(1))
+    machine.until(lambda: broker.image.topic("orders") is not None)
+
+
 def test_a_broker_that_the_cluster_does_not_have_ends_with_a_sentence(machine: Machine):
     assert machine.broker(3).exits == ["broker 3 is none of this cluster"]
+
+
+def heartbeats_of(machine: Machine, broker_id: int) -> int:
+    answer = machine.metadata.execute(ReadHeartbeats())
+    assert isinstance(answer, HeartbeatAnswer)
+    return next(one.beats for one in answer.brokers if one.broker_id == broker_id)
 
 
 def altered(machine: Machine, statement: str) -> None:

@@ -249,6 +249,15 @@ def test_a_request_is_of_bounded_length(monkeypatch: pytest.MonkeyPatch):
     assert counts == [1_000, 1_000, 500]
 
 
+def test_a_code_of_a_newer_broker_is_no_answer_and_is_asked_for_again(rig: Asking):
+    newer: Any = 9_999
+    rig.write(A)
+
+    rig.opened().answer(0, newer)
+
+    assert rig.told == [Code.NETWORK_EXCEPTION]
+
+
 def test_of_a_marker_of_which_nothing_is_said_nobody_knows_whether_it_is_written(rig: Asking):
     rig.write(A)
     rig.write(B)

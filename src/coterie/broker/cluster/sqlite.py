@@ -12,7 +12,7 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 from uuid import UUID, uuid4
 
 from coterie.base.errors import CoterieError
@@ -81,6 +81,22 @@ class MetadataUnusable(CoterieError):
 
 class MetadataFailed(CoterieError):
     """A statement has failed. Whether it has happened is not known; the connection is closed."""
+
+
+class ChangeFailed(Exception):
+    """A change could not say which rows it makes: a mistake of this version, and not of the file. Nothing has
+    happened.
+    """
+
+
+class ReadHeartbeats(NamedTuple):
+    """Read how far the image of each broker has reached, and count nobody; the answer is a `HeartbeatAnswer`.
+
+    Nothing is written: who waits for others may ask again and again.
+    """
+
+
+SqliteStatement: TypeAlias = Statement | MetadataChange | ReadHeartbeats
 
 
 class SqliteMetadata:
@@ -187,9 +203,11 @@ class SqliteMetadata:
         """Return the version of the metadata."""
         return self._run(lambda: self._number("SELECT version FROM cluster"))
 
-    def execute(self, statement: Statement | MetadataChange) -> Answer:
-        """Carry a statement out, whole, and return the answer. Raises `MetadataFailed`."""
+    def execute(self, statement: SqliteStatement) -> Answer:
+        """Carry a statement out, whole, and return the answer. Raises `MetadataFailed`, `ChangeFailed`."""
         match statement:
+            case ReadHeartbeats():
+                return self._run(self._read_heartbeats)
             case BrokerHeartbeat():
                 return self._run(lambda: self._heartbeat(statement))
             case ReadDelta(above):
@@ -202,7 +220,7 @@ class SqliteMetadata:
     def _run(self, work: Callable[[], R]) -> R:
         try:
             return work()
-        except (sqlite3.Error, ValueError, TypeError, KeyError) as error:
+        except (sqlite3.Error, ValueError, TypeError, KeyError, DoesNotFollow) as error:
             self.close()
             raise MetadataFailed(_cannot_read(self.path, error)) from error
 
@@ -228,14 +246,20 @@ class SqliteMetadata:
                 " FROM brokers WHERE broker_id = ? AND broker_epoch = ? AND state <> ?)",
                 (heartbeat.seen, heartbeat.broker_id, heartbeat.broker_epoch, BrokerState.FENCED),
             ).rowcount
-            rows = self._database.execute(
-                "SELECT broker_id, broker_epoch, beats, seen FROM brokers JOIN heartbeats USING (broker_id)"
-                " WHERE state <> ? ORDER BY broker_id",
-                (BrokerState.FENCED,),
-            ).fetchall()
-            version = self._number("SELECT version FROM cluster")
+            return self._counts(counted=counted == 1)
+
+    def _read_heartbeats(self) -> HeartbeatAnswer:
+        with self._transaction("DEFERRED"):
+            return self._counts(counted=False)
+
+    def _counts(self, *, counted: bool) -> HeartbeatAnswer:
+        rows = self._database.execute(
+            "SELECT broker_id, broker_epoch, beats, seen FROM brokers JOIN heartbeats USING (broker_id)"
+            " WHERE state <> ? ORDER BY broker_id",
+            (BrokerState.FENCED,),
+        ).fetchall()
         brokers = tuple(Counted(one, epoch, beats, False, seen) for one, epoch, beats, seen in rows)
-        return HeartbeatAnswer(counted == 1, version, brokers)
+        return HeartbeatAnswer(counted, self._number("SELECT version FROM cluster"), brokers)
 
     def _reserve(self) -> ProducerIds:
         with self._transaction("IMMEDIATE"):
@@ -269,7 +293,7 @@ class SqliteMetadata:
             image = self._brought_up()
             if isinstance(change, TakeOver) and self._beats_on(change):
                 return NotChanged(Why.BEATS_ON)
-            delta = change.rows(image, self._number("SELECT next_partition_id FROM cluster"))
+            delta = _rows(change, image, self._number("SELECT next_partition_id FROM cluster"))
             if isinstance(delta, NotChanged):
                 return delta
             if self._has_ids_of_deleted_topics(delta):
@@ -321,6 +345,14 @@ class SqliteMetadata:
         places = ", ".join("?" * len(values[0]))
         self._database.executemany(f"DELETE FROM {table} WHERE {where}", (row[: len(key)] for row in values))
         self._database.executemany(f"INSERT INTO {table} VALUES ({places})", values)
+
+
+def _rows(change: MetadataChange, image: Image, new_partition_id: int) -> Delta | NotChanged:
+    """Return the rows of a change; what goes wrong in it is not said of the file. Raises `ChangeFailed`."""
+    try:
+        return change.rows(image, new_partition_id)
+    except Exception as error:
+        raise ChangeFailed(f"{type(change).__name__}: {error!r}") from error
 
 
 # -- rows as they are written

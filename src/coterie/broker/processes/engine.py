@@ -10,12 +10,13 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from coterie.base.errors import CoterieError
 from coterie.broker.cluster.changes import Changed
-from coterie.broker.cluster.sqlite import MetadataFailed, MetadataUnusable, SqliteMetadata
+from coterie.broker.cluster.sqlite import SqliteMetadata
 
 if TYPE_CHECKING:
-    from coterie.broker.cluster.changes import MetadataChange
-    from coterie.broker.cluster.statements import Answer, Statement
+    from coterie.broker.cluster.sqlite import SqliteStatement
+    from coterie.broker.cluster.statements import Answer
 
 log = logging.getLogger("coterie.broker")
 
@@ -32,7 +33,7 @@ class Asked(NamedTuple):
     """A statement, and its number among those of its session."""
 
     number: int
-    statement: Statement | MetadataChange
+    statement: SqliteStatement
 
 
 class SqliteEngine:
@@ -50,6 +51,7 @@ class SqliteEngine:
         self._poll_s = poll_s
         self._changed = changed
         self._sessions: set[SqliteSession] = set()
+        self._problem = ""  # why the last session has failed, if none has answered since
 
     def connect(
         self,
@@ -77,6 +79,19 @@ class SqliteEngine:
         """Take note that a session has changed something."""
         self.look()
         self._changed()
+
+    def session_answers(self) -> None:
+        """Take note that the file is of use."""
+        if self._problem:
+            log.info("%s can be used again", self._path)
+        self._problem = ""
+
+    def session_failed(self, error: Exception) -> None:
+        """Log why a session has failed: once, though sessions are opened again and again meanwhile."""
+        problem = str(error)
+        if problem != self._problem:
+            log.error("%s", problem, exc_info=None if isinstance(error, CoterieError) else error)
+        self._problem = problem
 
     def session_ended(self, session: SqliteSession) -> None:
         """Forget a session."""
@@ -110,7 +125,7 @@ class SqliteSession:
         arguments = (path, poll_s, lambda history: opened(self, history))
         threading.Thread(target=self._work, args=arguments, name="metadata", daemon=True).start()
 
-    def send(self, statement: Statement | MetadataChange, answered: Callable[[Answer | None], None]) -> None:
+    def send(self, statement: SqliteStatement, answered: Callable[[Answer | None], None]) -> None:
         """Send a statement (`MetadataSession.send`)."""
         if not self._open:
             self._post(partial(answered, None))
@@ -139,6 +154,7 @@ class SqliteSession:
 
     def _answer(self, number: int, answer: Answer) -> None:
         answered = self._waiting.pop(number, None)
+        self._engine.session_answers()
         if isinstance(answer, Changed):
             self._engine.change_made()
         if answered is not None:
@@ -148,7 +164,8 @@ class SqliteSession:
         if self._open and self._notified is not None:
             self._notified(version)
 
-    def _fail(self) -> None:
+    def _fail(self, error: Exception) -> None:
+        self._engine.session_failed(error)
         if self._open:
             self.close()
             self._ended()
@@ -161,9 +178,8 @@ class SqliteSession:
                 self._version = metadata.version()
                 self._post(partial(self._opened, opened, metadata.history))
                 self._serve(metadata, poll_s)
-        except (MetadataUnusable, MetadataFailed) as error:
-            log.error("%s", error)
-            self._post(self._fail)
+        except Exception as error:  # noqa: BLE001  the root of a thread: who waits hears that no answer comes
+            self._post(partial(self._fail, error))
 
     def _serve(self, metadata: SqliteMetadata, poll_s: float) -> None:
         known = None

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from coterie.broker.cluster.changes import Changed, CreateTopics, NotChanged
 from coterie.broker.cluster.image import Delta, DoesNotFollow, Image
+from coterie.broker.cluster.sqlite import ReadHeartbeats
 from coterie.broker.cluster.statements import (
     BrokerHeartbeat,
     HeartbeatAnswer,
@@ -23,8 +24,9 @@ from coterie.broker.cluster.statements import (
 from coterie.broker.processes.changes import RegisterProcess, Static
 
 if TYPE_CHECKING:
-    from coterie.broker.cluster.changes import Change, MetadataChange
-    from coterie.broker.cluster.statements import Answer, Statement
+    from coterie.broker.cluster.changes import Change
+    from coterie.broker.cluster.sqlite import SqliteStatement
+    from coterie.broker.cluster.statements import Answer
     from coterie.broker.processes.engine import SqliteEngine, SqliteSession
 
 log = logging.getLogger("coterie.broker")
@@ -169,10 +171,8 @@ class ProcessMember:
     def _say_seen(self) -> None:
         """Have others see how far this broker is: they may wait for it."""
         if self._session is not None and self._served:
-            self._session.send(self._heartbeat(), ignored)
-
-    def _heartbeat(self) -> BrokerHeartbeat:
-        return BrokerHeartbeat(self._registration.broker_id, self._broker_epoch, self.image.version)
+            broker_id, seen = self._registration.broker_id, self.image.version
+            self._session.send(BrokerHeartbeat(broker_id, self._broker_epoch, seen), ignored)
 
     # -- changes on behalf of clients
 
@@ -199,7 +199,7 @@ class ProcessMember:
             lambda answer: answered(answer if isinstance(answer, ProducerIds) else None),
         )
 
-    def _send(self, statement: Statement | MetadataChange, answered: Callable[[Answer | None], None]) -> None:
+    def _send(self, statement: SqliteStatement, answered: Callable[[Answer | None], None]) -> None:
         if self._session is None:
             answered(None)
         else:
@@ -230,7 +230,7 @@ class ProcessMember:
             else:
                 made.answered(made.answer)
 
-        self._send(self._heartbeat(), shown)
+        self._send(ReadHeartbeats(), shown)
 
 
 def ignored(answer: Answer | None) -> None:
