@@ -211,6 +211,21 @@ def test_a_log_is_deleted_with_its_topic_and_no_loss_of_power_brings_it_back():
     assert again.logs == {}
 
 
+def test_logs_of_a_topic_are_deleted_in_pieces():
+    broker = Broker(with_orders(1, 1))
+    broker.open([O0, O1])
+    broker.do_all()
+
+    for name in (O0, O1):
+        broker.logs.drop(name)
+    (pieces,) = broker.work
+    assert set(broker.store.logs) == {O0, O1}
+    next(pieces)
+    assert set(broker.store.logs) == {O1}
+    next(pieces)
+    assert broker.store.logs == {}
+
+
 def test_what_the_disk_refuses_is_tried_again_later():
     broker = Broker(with_orders(1))
     broker.disk.faults.refuse.add("save")

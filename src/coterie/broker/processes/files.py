@@ -140,7 +140,7 @@ class FileLogs:
         self._scheduler = scheduler
         self._purgatory = purgatory
         self._clock = clock
-        self._deleted = False  # whether there are deletions that a loss of power may undo
+        self._going: dict[TopicPartition, None] = {}  # logs that are still to be deleted
 
     def begin(self, broker_epoch: int, history: str) -> None:
         """Do nothing: the directory is this broker's alone, in any epoch."""
@@ -158,6 +158,8 @@ class FileLogs:
             topic = self._topics.get(one.name.topic)
             assert topic is not None, "it was just said to be led"
             here = Wanted(one, topic.topic_id, opened)
+            if one.name in self._going:  # that of the last topic of the name
+                self._delete(one.name)
             if one.name in self._store.logs:
                 self._lead(here)
             else:
@@ -188,23 +190,30 @@ class FileLogs:
         self._scheduler.work(self._make([wanted]))
 
     def drop(self, name: TopicPartition) -> None:
-        """Delete a log: leadership does not move while a broker runs, so its topic is gone."""
+        """Delete a log, soon, one after another: leadership does not move while a broker runs, so its topic
+        is gone. Where the process ends before, the next start deletes it.
+        """
         if name not in self._store.logs:
             return
-        try:
-            self._store.delete_log(*name, now_ms=self._clock.now_ms())
-        except StorageFailed as error:
-            log.warning("what is left of %s goes when the broker starts next: %s", name, error)
-        if not self._deleted:
-            self._deleted = True
-            self._scheduler.call_soon(self._make_deletions_certain)
+        if not self._going:
+            self._scheduler.work(self._delete_all())
+        self._going[name] = None
 
-    def _make_deletions_certain(self) -> None:
-        self._deleted = False
+    def _delete_all(self) -> Pieces[None]:
+        while self._going:
+            self._delete(next(iter(self._going)))
+            yield
         try:
             self._store.make_deletions_certain()
         except StorageFailed as error:
             log.warning("what is left of deleted topics goes when the broker starts next: %s", error)
+
+    def _delete(self, name: TopicPartition) -> None:
+        del self._going[name]
+        try:
+            self._store.delete_log(*name, now_ms=self._clock.now_ms())
+        except StorageFailed as error:
+            log.warning("what is left of %s goes when the broker starts next: %s", name, error)
 
     def configure(self, name: TopicPartition, config: LogConfig) -> None:
         """Give a log other settings."""
