@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pytest
 
-from coterie.base.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from coterie.base.topic_names import OFFSETS_TOPIC, STORY_TOPIC, TRANSACTIONS_TOPIC
 from coterie.broker.cluster.changes import (
     AddPartitions,
     CreateTopics,
@@ -579,6 +579,17 @@ def test_an_internal_topic_has_fewer_replicas_where_there_are_fewer_brokers():
     topic = rig.topics.get(OFFSETS_TOPIC)
     assert topic is not None
     assert {len(one) for one in topic.replicas} == {2}
+
+
+def test_each_broker_leads_a_partition_of_the_groups_stories():
+    rig = ClusterRig()
+
+    rig.node.topic_manager.ensure_internal(STORY_TOPIC)
+
+    topic = rig.topics.get(STORY_TOPIC)
+    assert topic is not None
+    assert sorted(one[0] for one in topic.replicas) == sorted(rig.topics.image.unfenced)
+    assert topic.partitions > rig.node.settings.internal_topic(STORY_TOPIC)[0]
 
 
 def test_a_broker_that_knows_of_none_yet_proposes_no_internal_topic():

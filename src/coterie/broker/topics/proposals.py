@@ -16,6 +16,7 @@ from uuid import UUID
 from coterie.assign.chance import chance_of
 from coterie.base.codes import Code
 from coterie.base.reasons import mark
+from coterie.base.topic_names import STORY_TOPIC
 from coterie.broker.cluster.changes import (
     AddPartitions,
     Change,
@@ -221,6 +222,8 @@ class TopicProposals:
     def _propose_internal(self, name: str) -> None:
         partitions, configs = self._settings.internal_topic(name)
         live = sum(not broker.fenced for broker in self.brokers())
+        if name == STORY_TOPIC:
+            partitions = max(partitions, live)  # each broker writes to one that it leads
         placed = self.placed(partitions, factor=min(self._settings.internal_factor(name), max(live, 1)))
         if isinstance(placed, Problem):
             return  # nobody has registered yet
