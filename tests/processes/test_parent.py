@@ -15,6 +15,8 @@ from typing import IO
 
 import pytest
 
+from coterie.broker.processes.serving import fence
+
 WITHIN_S = 30.0
 PARENT = """
 import sys
@@ -49,6 +51,12 @@ CHILD = (
 LISTENS = CHILD + "sys.stdin.read()"
 ENDS = CHILD + "sys.exit(3)"
 REFUSES = "import sys; sys.stdin.readline(); sys.exit(1)"
+STAYS = (
+    "import signal, sys; "
+    "signal.signal(signal.SIGTERM, lambda *_: print('stays', file=sys.stderr, flush=True)); "
+    + CHILD
+    + "sys.stdin.read()"
+)
 PASSES_ON = (
     CHILD + "print('changed', flush=True); line = sys.stdin.readline(); "
     "open(sys.argv[1] + '/' + str(os.getpid()), 'w').write(line); sys.stdin.read()"
@@ -120,6 +128,27 @@ def test_a_child_that_ends_again_and_again_ends_all_with_a_sentence(tmp_path: Pa
         assert process.wait(WITHIN_S) == 1
         assert process.stderr is not None
         assert "broker 4 has ended with exit code 3; it is started again in 0.0 s" in process.stderr.read()
+
+
+def test_a_signal_once_more_kills_a_child_that_does_not_stop(tmp_path: Path):
+    with parent(tmp_path, 1, sys.executable, "-c", STAYS) as process:
+        ready(process)
+        assert process.stderr is not None
+        process.send_signal(signal.SIGINT)
+        assert line_of(process.stderr) == "stays"
+        process.send_signal(signal.SIGINT)
+
+        assert line_of(process.stdout) == "exit 0 "
+        assert "broker 4 does not stop; it is killed" in process.stderr.read()
+
+
+def test_a_file_that_cannot_say_that_a_broker_has_ended_is_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    fence(f"{tmp_path}/nothing", 4)
+
+    (line,) = caplog.messages
+    assert line.startswith("the others are not told that broker 4 has ended: cannot open")
 
 
 def test_a_child_that_cannot_be_started_ends_all(tmp_path: Path):

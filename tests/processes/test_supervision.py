@@ -12,6 +12,7 @@ from coterie.broker.processes.supervision import (
     Back,
     Exit,
     Gone,
+    Kill,
     RestartTerms,
     SayReady,
     Start,
@@ -108,21 +109,34 @@ def test_all_are_stopped_and_waited_for_and_nobody_is_started_again():
     supervisor.ended(2, -9, 0)
     supervisor.ended(2, -9, 0)  # it pauses now
 
-    assert supervisor.stop() == [Stop(1), Stop(3)]
-    assert supervisor.stop() == []
-    assert supervisor.due_ms is None
+    assert supervisor.stop(4) == [Stop(1), Stop(3)]
     assert supervisor.ended(3, 0, 5) == [Gone(3, 0, None)]
     assert supervisor.ended(1, -15, 6) == [Gone(1, -15, None), Exit(0, "")]
 
 
+def test_who_is_asked_to_stop_once_more_or_does_not_for_long_is_killed():
+    by_signal, by_time = all_ready(1, 2), all_ready(1, 2)
+    for supervisor in (by_signal, by_time):
+        supervisor.stop(1_000)
+        supervisor.ended(1, 0, 1_001)
+
+    assert by_signal.stop(1_002) == [Kill(2)]
+    due_ms = by_time.due_ms
+    assert due_ms == 1_000 + TERMS.stop_within_ms
+    assert by_time.tick(due_ms - 1) == []
+    assert by_time.tick(due_ms) == [Kill(2)]
+    assert by_time.due_ms is None
+    assert by_time.ended(2, -9, due_ms) == [Gone(2, -9, None), Exit(0, "")]
+
+
 def test_who_is_stopped_before_anybody_runs_ends_at_once():
-    assert Supervisor([1, 2]).stop() == [Exit(0, "")]
+    assert Supervisor([1, 2]).stop(0) == [Exit(0, "")]
 
 
 def test_nobody_is_said_to_be_ready_who_is_to_stop():
     supervisor = started(1, 2)
     supervisor.ready(1, "h:1", 0)
-    supervisor.stop()
+    supervisor.stop(0)
 
     assert supervisor.ready(2, "h:2", 1) == []
 
@@ -165,6 +179,9 @@ class SupervisorByChance(RuleBasedStateMachine):
                 case Stop(broker_id):
                     assert broker_id in self.running
                     self.stopping = True
+                case Kill(broker_id):
+                    assert broker_id in self.running
+                    assert self.stopping, "nobody is killed who was not asked to stop"
                 case SayReady():
                     assert self.ready == {*range(self.count)}
                     self.said.append(action)
@@ -193,7 +210,7 @@ class SupervisorByChance(RuleBasedStateMachine):
 
     @rule()
     def stop(self) -> None:
-        actions = self.supervisor.stop()
+        actions = self.supervisor.stop(self.now_ms)
         self.do(actions)
         self.stopping = True
 

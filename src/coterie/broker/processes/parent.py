@@ -26,6 +26,7 @@ from coterie.broker.processes.supervision import (
     Back,
     Exit,
     Gone,
+    Kill,
     RestartTerms,
     SayReady,
     Start,
@@ -71,7 +72,9 @@ class Parent:
         self._exit: Exit | None = None
 
     def run(self) -> Exit:
-        """Have the brokers run until all have ended, and return why; a signal to stop stops them first."""
+        """Have the brokers run until all have ended, and return why; a signal to stop stops them first, one
+        more kills them.
+        """
         try:
             with self._signals():
                 self._do(self._supervisor.tick(_now_ms()))
@@ -85,7 +88,7 @@ class Parent:
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
         def stop(number: int, _: object) -> None:
-            self._events.put(self._supervisor.stop)
+            self._events.put(lambda: self._supervisor.stop(_now_ms()))
 
         before = {number: signal.signal(number, stop) for number in (*stop_signals(), signal.SIGINT)}
         try:
@@ -111,6 +114,10 @@ class Parent:
                 case Stop(broker_id):
                     if broker_id in self._processes:
                         self._processes[broker_id].terminate()
+                case Kill(broker_id):
+                    if broker_id in self._processes:
+                        log.warning("broker %d does not stop; it is killed", broker_id)
+                        self._processes[broker_id].kill()
                 case SayReady(addresses):
                     sys.stdout.write(f"{READY} {','.join(addresses)}\n")
                     sys.stdout.flush()

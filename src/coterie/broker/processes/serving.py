@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Mapping
 
-from coterie.broker.cluster.sqlite import MetadataFailed, MetadataUnusable, SqliteMetadata
+from coterie.broker.cluster.sqlite import ChangeFailed, MetadataFailed, MetadataUnusable, SqliteMetadata
 from coterie.broker.config.settings import BrokerSettings
 from coterie.broker.processes import METADATA
 from coterie.broker.processes.changes import FenceProcess
@@ -14,6 +15,8 @@ from coterie.broker.processes.parent import Parent
 from coterie.broker.processes.settings import broker_ids, settings_of
 from coterie.broker.processes.supervision import Exit
 from coterie.broker.shell.listening import try_port
+
+log = logging.getLogger("coterie.broker")
 
 
 def serve_processes(given: Mapping[str, str], processes: int, log_level: str) -> Exit:
@@ -36,8 +39,10 @@ def serve_processes(given: Mapping[str, str], processes: int, log_level: str) ->
 
 def fence(path: str, broker_id: int) -> None:
     """Have others say that what a broker leads has no leader, until it has registered anew. Where the file is
-    of no use now, its clients find out by themselves.
+    of no use now, its clients find out by themselves, and a line in the log says so.
     """
-    unusable = contextlib.suppress(MetadataUnusable, MetadataFailed)
-    with unusable, contextlib.closing(SqliteMetadata(path)) as metadata:
-        metadata.execute(FenceProcess(broker_id))
+    try:
+        with contextlib.closing(SqliteMetadata(path)) as metadata:
+            metadata.execute(FenceProcess(broker_id))
+    except (MetadataUnusable, MetadataFailed, ChangeFailed) as error:
+        log.warning("the others are not told that broker %d has ended: %s", broker_id, error)

@@ -20,6 +20,8 @@ class RestartTerms:
     """After so many ends in a row it is not started again, and all end."""
     steady_ms: int = 60_000
     """Whoever has answered for so long begins to count anew."""
+    stop_within_ms: int = 60_000
+    """Whoever does not end for so long after it was asked to is killed: more than a clean stop takes."""
 
     def pause_after(self, ends: int) -> int:
         """Return the ms to wait after so many ends in a row."""
@@ -34,6 +36,12 @@ class Start(NamedTuple):
 
 class Stop(NamedTuple):
     """Ask the process of a broker to stop."""
+
+    broker_id: int
+
+
+class Kill(NamedTuple):
+    """End the process of a broker that does not stop."""
 
     broker_id: int
 
@@ -66,7 +74,7 @@ class Exit(NamedTuple):
     sentence: str
 
 
-Action: TypeAlias = Start | Stop | SayReady | Gone | Back | Exit
+Action: TypeAlias = Start | Stop | Kill | SayReady | Gone | Back | Exit
 
 
 class Stage(Enum):
@@ -102,17 +110,20 @@ class Supervisor:
         self._children = {broker_id: Child() for broker_id in broker_ids}
         self._said_ready = False
         self._leaving: Exit | None = None
+        self._kill_at_ms: int | None = None
         self._exited = False
 
     @property
     def due_ms(self) -> int | None:
         """When `tick` is to be called next; None if nobody waits."""
         waiting = [child.due_ms for child in self._children.values() if child.stage is Stage.PAUSING]
-        return min(waiting, default=None)
+        return min(waiting, default=self._kill_at_ms)
 
     def tick(self, now_ms: int) -> list[Action]:
-        """Start whoever is due; at first all are."""
+        """Start whoever is due; at first all are. Kill whoever does not stop."""
         actions: list[Action] = []
+        if self._kill_at_ms is not None and self._kill_at_ms <= now_ms:
+            actions += self._kill()
         for broker_id, child in self._children.items():
             if child.stage is Stage.PAUSING and child.due_ms <= now_ms:
                 child.stage = Stage.STARTING
@@ -144,14 +155,18 @@ class Supervisor:
         if self._leaving is not None or sentence:
             child.stage = Stage.ENDED
             gone = Gone(broker_id, status, None)
-            return [gone, *(self._exit_if_none_runs() if self._leaving else self._leave(1, sentence))]
+            return [gone, *(self._exit_if_none_runs() if self._leaving else self._leave(1, sentence, now_ms))]
         pause_ms = self._terms.pause_after(child.ends)
         child.stage, child.due_ms = Stage.PAUSING, now_ms + pause_ms
         return [Gone(broker_id, status, pause_ms), *self.tick(now_ms)]
 
-    def stop(self) -> list[Action]:
-        """Stop all, and end when they have ended; once more it does nothing."""
-        return [] if self._leaving is not None else self._leave(0, "")
+    def stop(self, now_ms: int) -> list[Action]:
+        """Stop all, and end when they have ended; once more it kills them."""
+        return self._kill() if self._leaving is not None else self._leave(0, "", now_ms)
+
+    def _kill(self) -> list[Action]:
+        self._kill_at_ms = None
+        return [Kill(one) for one, child in self._children.items() if child.runs]
 
     def _why_not_again(self, broker_id: int, status: int) -> str:
         """Return why a broker that has ended is not started again, empty if it is."""
@@ -162,8 +177,9 @@ class Supervisor:
             return ""
         return f"broker {broker_id} has ended {child.ends} times in a row, the last time with {said(status)}"
 
-    def _leave(self, code: int, sentence: str) -> list[Action]:
+    def _leave(self, code: int, sentence: str, now_ms: int) -> list[Action]:
         self._leaving = Exit(code, sentence)
+        self._kill_at_ms = now_ms + self._terms.stop_within_ms
         for child in self._children.values():
             if not child.runs:
                 child.stage = Stage.ENDED
