@@ -1,6 +1,6 @@
 #!/bin/bash
-# 2,700 seeds of the simulator, those after the 300 of make test, and 2,000 of brokers over one database; a check
-# for each hundred. SEEDS and FIRST ask for others of the former, ENGINE_SEEDS and ENGINE_FIRST of the latter.
+# 2,700 seeds of the simulator, those after the 300 of make test, and 400 of brokers over one database; a check for
+# each hundred. SEEDS and FIRST ask for others of the former, ENGINE_SEEDS and ENGINE_FIRST of the latter.
 live() { # NAME FIRST SEEDS JOBS [FLAG]: a check for each hundred seeds
     local name="$1" first="$2" seeds="$3" jobs="$4" at told
     for ((at = first; at < first + seeds; at += 100)); do
@@ -9,4 +9,4 @@ live() { # NAME FIRST SEEDS JOBS [FLAG]: a check for each hundred seeds
     done
 }
 live seeds "${FIRST:-300}" "${SEEDS:-2700}" 1
-live engine-seeds "${ENGINE_FIRST:-100}" "${ENGINE_SEEDS:-2000}" 2 --engine
+live engine-seeds "${ENGINE_FIRST:-100}" "${ENGINE_SEEDS:-400}" 2 --engine
