@@ -16,7 +16,13 @@ from coterie.broker.cluster.engine import MetadataSession
 from coterie.broker.cluster.postgres import engine
 from coterie.broker.cluster.postgres.engine import PostgresEngine
 from coterie.broker.cluster.postgres.sweeping import sweep
-from coterie.broker.cluster.statements import BrokerHeartbeat, Delta, ReadDelta
+from coterie.broker.cluster.statements import (
+    BrokerHeartbeat,
+    Delta,
+    ProducerIds,
+    ReadDelta,
+    ReserveProducerIds,
+)
 from coterie.storage.postgres.connecting import Connections, DatabaseAddress, connect
 from coterie.storage.postgres.lane_session import LanePlace, LaneSession
 from coterie.storage.postgres.reading import PostgresReader
@@ -159,6 +165,19 @@ def test_heartbeats_that_are_given_up_do_not_pile_up_in_the_server(server: Serve
     assert other.heartbeat().counted
     stage.loop.run_until_complete(holder.execute("ROLLBACK"))
     assert broker.heartbeat().counted
+    holder.terminate()
+    stage.close()
+
+
+def test_whoever_reserves_producer_ids_does_not_wait_for_ever_in_the_server(server: Server, with_tables: str):
+    stage = PostgresStage(server, server.new_database(with_tables))
+    broker = Broker(stage)
+    holder = stage.loop.run_until_complete(connect(stage.connections.address))
+    stage.loop.run_until_complete(holder.execute("BEGIN; SELECT FROM coterie.cluster FOR UPDATE"))
+
+    assert broker.ask(ReserveProducerIds()) is None
+    stage.loop.run_until_complete(holder.execute("ROLLBACK"))
+    assert isinstance(broker.ask(ReserveProducerIds()), ProducerIds)
     holder.terminate()
     stage.close()
 

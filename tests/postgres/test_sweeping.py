@@ -13,7 +13,8 @@ from bench.postgres import Server
 from cluster.engine_kit import Broker, topic
 from coterie.broker.cluster.changes import CreateTopics, DeleteTopics
 from coterie.broker.cluster.image import Image
-from coterie.broker.cluster.postgres.sweeping import SWEEP_EVERY, sweep
+from coterie.broker.cluster.postgres import sweeping
+from coterie.broker.cluster.postgres.sweeping import SWEEP_EVERY, sweep, sweep_strays
 from coterie.storage.postgres import deleting
 from coterie.storage.postgres.connecting import DatabaseAddress, connect
 
@@ -25,6 +26,9 @@ FILL = """
 INSERT INTO coterie.chunks_keep
 SELECT $1, base, base, 0, 0, 1, $3, ''::bytea, ''::bytea FROM generate_series(0, $2 - 1) AS base
 """
+FILL_LATE = "INSERT INTO coterie.chunks_keep VALUES (1, 0, 0, 0, 0, 1, 1, ''::bytea, ''::bytea)"
+LATE_EPOCH = "INSERT INTO coterie.leader_epochs VALUES (1, 9, 0)"
+LATE_START = "INSERT INTO coterie.logs (partition_id) VALUES (1)"
 TABLES = ("chunks_keep", "aborted", "leader_epochs", "logs", "partitions")
 
 
@@ -113,6 +117,42 @@ def test_the_rows_of_a_deleted_topic_go_once_all_have_seen_that_it_is(on: Play):
         assert await connection.fetchval("SELECT count(*) FROM coterie.topics") == 2
 
     on(scene)
+
+
+def test_what_comes_after_a_partition_is_forgotten_goes_as_well(on: Play):
+    async def scene(connection: asyncpg.Connection) -> None:
+        await make_topics(connection, deleted_at=7)
+        await fill(connection, 2, 4)
+        assert await sweep(7, connection) == 1
+        for late in (FILL_LATE, LATE_EPOCH, LATE_START):
+            await connection.execute(late)
+            assert await sweep(7, connection) == 0
+            assert await sweep_strays(connection) == 1
+            assert await counts(connection) == [4, 1, 1, 1, 1]
+            assert await sweep_strays(connection) == 0
+
+    on(scene)
+
+
+def test_strays_are_looked_for_now_and_then(
+    server: Server, with_tables: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(sweeping, "STRAYS_EVERY", 3)
+    stage = PostgresStage(server, server.new_database(with_tables))
+    broker = Broker(stage)
+    broker.register()
+
+    def strays() -> int:
+        return int(server.sql(stage.database, "SELECT count(*) FROM coterie.logs"))
+
+    for sweeps in (1, 3):
+        server.sql(stage.database, LATE_START)
+        for _ in range(sweeps):
+            assert strays() == 1
+            for _ in range(SWEEP_EVERY):
+                broker.heartbeat()
+        stage.until(lambda: strays() == 0)
+    stage.close()
 
 
 def test_the_first_of_the_brokers_sweeps_as_its_heartbeats_are_answered(server: Server, with_tables: str):

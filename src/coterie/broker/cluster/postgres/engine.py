@@ -52,9 +52,11 @@ ORDER BY broker.broker_id
 """
 VERSION = "SELECT version, level FROM coterie.cluster"
 LOCK_VERSION = "SELECT version, level, next_partition_id FROM coterie.cluster FOR UPDATE"
-RESERVE = (
-    "UPDATE coterie.cluster SET next_producer_id = next_producer_id + $1 RETURNING next_producer_id - $1"
-)
+RESERVE = f"""
+WITH {within_ms(LOCK_TIMEOUT_MS)}
+UPDATE coterie.cluster SET next_producer_id = next_producer_id + $1 FROM patience
+RETURNING next_producer_id - $1
+"""
 
 
 class PostgresEngine:

@@ -11,11 +11,30 @@ from coterie.storage.postgres.serial import Connection, SerialConnection
 
 SWEEP_EVERY = 32
 """So many heartbeats from one sweep to the next, ten seconds by default."""
+STRAYS_EVERY = 64
+"""So many sweeps from one that looks for strays to the next, ten minutes by default."""
 PARTITIONS_AT_ONCE = 100
 # The topic's row stays: its id is never used again.
 DELETED = """
 SELECT partition_id FROM coterie.topics AS topic JOIN coterie.partitions USING (topic_id)
 WHERE topic.deleted AND topic.version <= $1 LIMIT $2
+"""
+# From one id to the next by the index of rows, of which there may be millions. A partition has its row before
+# anybody can write there.
+STRAYS = """
+WITH RECURSIVE filled (partition_id) AS (
+  (SELECT partition_id FROM coterie.chunks_keep ORDER BY partition_id LIMIT 1)
+  UNION ALL
+  SELECT (SELECT chunk.partition_id FROM coterie.chunks_keep AS chunk
+    WHERE chunk.partition_id > filled.partition_id ORDER BY chunk.partition_id LIMIT 1)
+  FROM filled WHERE filled.partition_id IS NOT NULL),
+there AS (
+  SELECT partition_id FROM filled WHERE partition_id IS NOT NULL
+  UNION SELECT partition_id FROM coterie.leader_epochs
+  UNION SELECT partition_id FROM coterie.logs)
+SELECT partition_id FROM there
+WHERE NOT EXISTS (SELECT FROM coterie.partitions AS kept WHERE kept.partition_id = there.partition_id)
+LIMIT $1
 """
 FORGET_PARTITION = "DELETE FROM coterie.partitions WHERE partition_id = $1"
 
@@ -33,6 +52,18 @@ async def sweep(seen: int, connection: Connection) -> int:
     return len(found)
 
 
+async def sweep_strays(connection: Connection) -> int:
+    """Delete rows of partitions that are forgotten; return the number of these.
+
+    What a lane held while it had no connection, and a leader epoch or a start that is late, may come after
+    the sweep that found nothing.
+    """
+    found = await connection.fetch(STRAYS, PARTITIONS_AT_ONCE)
+    for (partition_id,) in found:
+        await delete_log(connection, partition_id)
+    return len(found)
+
+
 class Sweeper:
     """Sweeps when heartbeats are answered: it is on the broker of the lowest id to do so."""
 
@@ -40,6 +71,7 @@ class Sweeper:
         self._connections = connections
         self._broker_id = broker_id
         self._heartbeats = 0
+        self._sweeps = 0
         self._connection: SerialConnection | None = None
         self._sweeping = False
 
@@ -64,6 +96,9 @@ class Sweeper:
         if self._connection is None:
             connection = self._connection = SerialConnection(self._connections)
             connection.open(_nothing, lambda _: None, partial(self._ended, connection))
+        if self._sweeps % STRAYS_EVERY == 0:
+            self._connection.run(sweep_strays, _nothing_follows)
+        self._sweeps += 1
         self._connection.run(partial(sweep, seen), self._swept)
 
     def _swept(self, _: int | None) -> None:
@@ -72,6 +107,10 @@ class Sweeper:
     def _ended(self, connection: SerialConnection) -> None:
         if self._connection is connection:
             self._connection = None
+
+
+def _nothing_follows(_: int | None) -> None:
+    pass
 
 
 async def _nothing(_: Connection) -> None:
