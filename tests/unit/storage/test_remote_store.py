@@ -672,7 +672,9 @@ def test_a_start_that_was_saved_is_where_the_next_leader_starts(brokers: Brokers
     assert (other.start_offset, offsets(other), other.earliest_epoch) == (2, [2], 0)
 
 
-def test_a_start_is_saved_when_the_database_can(brokers: Brokers, broker: Broker):
+def test_a_start_is_saved_when_the_database_can_and_the_log_says_once_why_it_could_not(
+    brokers: Brokers, broker: Broker, caplog: pytest.LogCaptureFixture
+):
     broker.append("a")
     brokers.settle()
     brokers.fates["save-starts"] = [Fate(effect_ms=None, failure=BROKEN), Fate(failure="53300")]
@@ -683,6 +685,7 @@ def test_a_start_is_saved_when_the_database_can(brokers: Brokers, broker: Broker
 
     assert said == [None]
     assert brokers.engine.tables.start_offsets == {10: 1}
+    assert caplog.messages == ["where logs start cannot be written down for now: the connection is gone"]
 
 
 def test_who_saves_a_start_hears_that_the_epoch_is_over(brokers: Brokers, broker: Broker):

@@ -463,7 +463,12 @@ class RemoteStore:
             elif lanes is not self.lanes:
                 done(StorageFailed(f"the broker epoch is over: {answer.reason}"))
             else:
+                if not warned:
+                    warned.append(True)
+                    log.warning("where logs start cannot be written down for now: %s", answer.reason)
                 self._later(PAUSES_MS[-1], save)
+
+        warned: list[bool] = []
 
         def save() -> None:
             self._reader.save_starts(ids, saved, history=self.history)
