@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
@@ -313,6 +314,9 @@ class ClusteredProcess(Process):
             self.clustered.ring()
 
     def _exit(self, sentence: str) -> None:
+        fault = sys.exception()
+        if fault is not None:
+            raise fault
         self.world.tell(f"broker {self.broker.node_id} exits: {sentence or 'it was asked to'}")
         self.exits = True
         self.over.exited(self)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from uuid import UUID
@@ -28,6 +29,7 @@ class RecordingHosting:
         self.held: list[Callable[[], None]] | None = None
         self.released: list[PartitionKey] = []
         self.sentence: str | None = None
+        self.may_fail = False
 
     def apply(self, before: Image, after: Image) -> None:
         assert before == self.image
@@ -68,6 +70,9 @@ class RecordingHosting:
             self.held.append(done)
 
     def exit(self, sentence: str) -> None:
+        fault = sys.exception()
+        if fault is not None and not self.may_fail:
+            raise fault
         self.sentence = sentence
         self.calls.append("exit")
 

@@ -22,7 +22,7 @@ from coterie.broker.cluster.changes import (
     Why,
 )
 from coterie.broker.cluster.image import Image
-from coterie.broker.cluster.member import SEEN_WITHIN_MS
+from coterie.broker.cluster.member import FAULT, SEEN_WITHIN_MS
 from coterie.broker.cluster.pretended import Fate, PretendedEngine
 
 ORDERS = CreateTopics((NewTopic(UUID(int=1), "orders", ((1, 2), (2, 3), (3, 1))),))
@@ -223,6 +223,54 @@ def test_two_brokers_never_have_the_same_producer_ids(cluster: Members):
     cluster.run(20)
     assert [block for block in blocks if block is not None] == [*dict.fromkeys(blocks)]
     assert len(blocks) == 3
+
+
+def test_a_burst_of_changes_is_made_however_long_it_takes_as_long_as_each_is_answered_in_time(
+    cluster: Members,
+):
+    broker = cluster.brokers[0]
+    broker.fates = [Fate(at_ms - 1, at_ms) for at_ms in (2_000, 4_000, 6_000)]
+    answers = [cluster.propose(broker, SetSetting("", name, "1", 0)) for name in "xyz"]
+    cluster.run(6_100)
+    assert [type(answer) for (answer,) in answers] == [Changed] * 3
+
+
+def test_a_client_that_is_answered_has_nobody_else_answered_twice(cluster: Members):
+    broker = cluster.brokers[0]
+    cluster.brokers[2].fate = SWALLOWED  # so that the topic waits for it
+    cluster.run(20)
+    answers: list[str] = []
+
+    def first(_: object) -> None:
+        answers.append("first")
+        cluster.now += SEEN_WITHIN_MS
+        broker.member.tick()
+
+    broker.member.propose(SetSetting("", "x", "1", 0), first)
+    new = CreateTopics((NewTopic(UUID(int=2), "new", ((1,),)),))
+    broker.member.propose(new, lambda _: answers.append("second"))
+    cluster.run(1_000)
+    assert answers == ["first", "second"]
+
+
+# -- faults
+
+
+def test_a_fault_in_what_a_broker_is_told_to_do_ends_its_process(
+    cluster: Members, caplog: pytest.LogCaptureFixture
+):
+    broker = cluster.brokers[0]
+    broker.hosting.may_fail = True
+    broker.hosting.image = Image()  # so that it does not take the next
+
+    cluster.change(SetSetting("", "x", "1", 0))
+    cluster.run(100)
+
+    assert broker.hosting.told[-1] == "exit"
+    assert broker.hosting.sentence == FAULT
+    assert caplog.messages == ["the broker's membership has failed"]
+    cluster.until(lambda: cluster.database.metadata.image.live == (2, 3), within_ms=3_000)
+    assert broker.hosting.told.count("exit") == 1
 
 
 # -- giving back

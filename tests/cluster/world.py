@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import random
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from heapq import heappop, heappush
 from uuid import UUID
@@ -367,7 +368,10 @@ class Process:
         self.world.later(20, lambda: self.run(done))
 
     def exit(self, sentence: str) -> None:
-        """End."""
+        """End; a fault is the test's to see."""
+        fault = sys.exception()
+        if fault is not None:
+            raise fault
         self.exit_sentence = sentence
         self.world.note(f"{self.broker_id} exits: {sentence!r}")
         self.kill()

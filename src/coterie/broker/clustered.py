@@ -101,7 +101,9 @@ class ClusteredNode:
         self.member.begin()
 
     def ring(self) -> None:
-        """Do what is due, unless the broker may not serve any more: timers stand still then."""
+        """Look at the clock, and do what is due. Where the broker may not serve any more it is suspended by
+        then: what is due answers that others may lead.
+        """
         self.member.look_at_clock()
         self.node.purgatory.expire(self.node.clock.now_ms())
 

@@ -11,6 +11,7 @@ it is done.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -49,20 +50,25 @@ from coterie.broker.cluster.statements import (
     Statement,
 )
 
+log = logging.getLogger("coterie.broker")
+
 ANSWER_WITHIN_MS = 2_500
-"""How long a statement is waited for: longer than an engine waits for its own locks."""
+"""How long a statement is waited for, from when those before it are answered: longer than an engine waits for
+its own locks.
+"""
 SEEN_WITHIN_MS = 500
 """How long the maker of a topic waits for the other brokers to know of it, once this one does."""
 APPLIED_WITHIN_MS = 5_000
 RETRY_MS = 100
 NEVER = 1 << 62
+FAULT = "a fault in the broker: what it serves is not to be relied on"
 
 Proposed = Callable[[Changed | NotChanged | None], None]
 """Takes what came of a change; None where that is not known."""
 
 
 class Hosting(Protocol):
-    """What a broker serves, and to whom. Nothing here fails; what does, ends the process."""
+    """What a broker serves, and to whom. Nothing here fails: an error is a fault, and ends the process."""
 
     def apply(self, before: Image, after: Image) -> None:
         """Go by another image: who leads, which topics there are."""
@@ -99,11 +105,10 @@ class Hosting(Protocol):
 
 @dataclass(slots=True, eq=False)
 class _Sent:
-    """A statement on the session for statements, and by when it has to be answered."""
+    """A statement on the session for statements."""
 
     statement: Statement
     answered: Callable[[Answer | None], None]
-    by_ms: int
 
 
 @dataclass(slots=True, eq=False)
@@ -128,15 +133,18 @@ class _Statements:
         self._attempt = 0
         self._opening = False
         self._sent: deque[_Sent] = deque()  # oldest first
+        self._by_ms = NEVER  # by when the oldest has to be answered
 
     @property
     def next_ms(self) -> int | None:
         """When the oldest is given up."""
-        return self._sent[0].by_ms if self._sent else None
+        return self._by_ms if self._sent else None
 
     def send(self, statement: Statement, answered: Callable[[Answer | None], None]) -> None:
         """Send a statement; `answered` is called once, with None if what came of it is not known."""
-        sent = _Sent(statement, answered, self._clock() + ANSWER_WITHIN_MS)
+        sent = _Sent(statement, answered)
+        if not self._sent:
+            self._wait_for_oldest()
         self._sent.append(sent)
         if self._session is not None:
             self._session.send(statement, partial(self._answered, sent))
@@ -161,7 +169,12 @@ class _Statements:
     def _answered(self, sent: _Sent, answer: Answer | None) -> None:
         if sent in self._sent:
             self._sent.remove(sent)
+            self._wait_for_oldest()
             sent.answered(answer)
+
+    def _wait_for_oldest(self) -> None:
+        """Begin to wait: nothing is before the oldest any more."""
+        self._by_ms = self._clock() + ANSWER_WITHIN_MS
 
     def _ended(self, attempt: int) -> None:
         if attempt == self._attempt:
@@ -169,7 +182,7 @@ class _Statements:
 
     def give_up_late(self, now_ms: int) -> None:
         """End the session if the oldest statement waits for too long."""
-        if self._sent and self._sent[0].by_ms <= now_ms:
+        if self._sent and self._by_ms <= now_ms:
             self.close()
 
     def close(self) -> None:
@@ -220,6 +233,7 @@ class ClusterMember:
         self._made: list[_Made] = []
         self._events: deque[Callable[[int], Sequence[Action]]] = deque()
         self._acting = False
+        self._failed = False
 
     # -- what its owner says and asks
 
@@ -282,7 +296,12 @@ class ClusterMember:
     # -- events and what they lead to
 
     def _happen(self, event: Callable[[int], Sequence[Action]]) -> None:
-        """Have an event come to the broker's life, behind those that are being acted on."""
+        """Have an event come to the broker's life, behind those that are being acted on.
+
+        A fault on the way ends the process: what was left undone may be that it stops serving.
+        """
+        if self._failed:
+            return
         self._events.append(event)
         if self._acting:
             return
@@ -293,12 +312,15 @@ class ClusterMember:
                 self._apply_image()
                 for action in actions:
                     self._carry_out(action)
-        finally:
             self._acting = False
-        self._serves_until_ms = self.lifecycle.serves_until_ms or NEVER
-        self._give_back()
-        self._answer_made()
-        self._arm_next()
+            self._serves_until_ms = self.lifecycle.serves_until_ms or NEVER
+            self._give_back()
+            self._answer_made()
+            self._arm_next()
+        except Exception:
+            self._failed = True
+            log.exception("the broker's membership has failed")
+            self._exit(FAULT)
 
     def _apply_image(self) -> None:
         before, after = self._applied, self.lifecycle.image
@@ -399,11 +421,14 @@ class ClusterMember:
         """Answer for the changes that the own image shows, and that of all where that is waited for."""
         if not self._made:
             return
-        now_ms, made_before = self._clock(), self._made
-        self._made = [made for made in made_before if not self._is_decided(made, now_ms)]
-        for made in made_before:
-            if made not in self._made:
-                made.answered(made.answer if self._shows(made) else None)
+        now_ms = self._clock()
+        decided: list[_Made] = []
+        undecided: list[_Made] = []
+        for made in self._made:
+            (decided if self._is_decided(made, now_ms) else undecided).append(made)
+        self._made = undecided
+        for made in decided:  # whoever is answered may lead to this again
+            made.answered(made.answer if self._shows(made) else None)
 
     def _shows(self, made: _Made) -> bool:
         return self._applied.version >= made.answer.version
