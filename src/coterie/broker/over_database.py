@@ -183,6 +183,7 @@ class MemberProcess:
         sweep_again_and_again(self._loop, node.peers)
         self._alarm.expire = lambda _: self._clustered.ring()
         self._timer.act = self._clustered.member.tick
+        self._queue.before_slice = self._clustered.member.look_at_clock
         _make_ready(node)
         on_stop_signals(self._loop, self._stop)
 

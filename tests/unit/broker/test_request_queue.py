@@ -97,6 +97,18 @@ def test_what_fits_into_a_slice_is_answered_at_once():
     assert office.answered == names(4)
 
 
+def test_whoever_has_to_look_before_the_rest_is_answered_looks_once_in_each_slice():
+    office = Office()
+    office.queue.before_slice = lambda: office.answered.append("looked")
+
+    for name in names(9):
+        office.ask(name)
+    office.loop.round()
+    office.loop.round()
+
+    assert office.answered == [*names(4), "looked", *names(8)[4:], "looked", "m8"]
+
+
 def test_the_rest_of_a_round_waits_and_is_answered_in_its_order():
     office = Office()
     for name in names(10):

@@ -82,6 +82,8 @@ class RequestQueue:
         `aside(work, arguments, finish, items)` has work on so many things done in a thread; `finish` gets the
         future, in the loop.
         """
+        self.before_slice: Callable[[], None] | None = None
+        """Called before anybody is answered of those who had to wait."""
         self.pending = False  # whether anything waits that heartbeats have to share the time with
         self._after_round = call_soon
         self._clock = clock
@@ -176,6 +178,8 @@ class RequestQueue:
 
     def _work(self) -> None:
         self._working = True
+        if self.before_slice is not None:
+            do(self.before_slice)
         self._until = None
         todo, self._soon = self._soon, []
         for act in todo:
