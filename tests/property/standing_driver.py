@@ -109,15 +109,14 @@ class StandingDriver(Driver):
         shards: Any = node.coordinator if name == OFFSETS else node.transactions
         return name.partition in shards.hosts and shards.hosts[name.partition].begun
 
-    def keep(self) -> None:
-        """Go on with what was drained."""
+    def lead_again(self) -> None:
+        """Lead on what was drained, in the next epochs."""
         names = sorted(self.draining)
-        self.story.append(f"kept: {names}")
         self._check_drained(names)
         self.draining.clear()
-        self.rig.elections.keep(names)
-        self.rig.settle()
-        self._forget_in_vain(names)
+        for name in names:
+            self.unopened.discard(name)
+            self._lead(name, self.rig.leaders.leader_epoch(*name) + 1)
 
     def move(self) -> None:
         """Have another broker lead a partition, or this one again, whose log may come later."""
@@ -226,7 +225,7 @@ class StandingDriver(Driver):
         self.take_answers()
         if self.suspended:
             self.stand_or_go_on()
-        self.keep()
+        self.lead_again()
         self.open()
         for name in sorted(self.elsewhere):
             self.elsewhere.discard(name)
@@ -249,7 +248,7 @@ STANDING_ACTS = weighed(
         StandingDriver.go: 1,
         StandingDriver.stand_or_go_on: 3,
         StandingDriver.drain: 1.5,
-        StandingDriver.keep: 2.5,
+        StandingDriver.lead_again: 2.5,
         StandingDriver.move: 1.5,
         StandingDriver.open: 2,
         StandingDriver.fence: 0.5,

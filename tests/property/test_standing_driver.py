@@ -129,7 +129,7 @@ def looks_at_transactions_that_do_not_come_again(patch: pytest.MonkeyPatch) -> N
     instead(patch, TransactionHost, "go_on", lambda _: HostedShard.go_on)
 
 
-@fault(148)
+@fault(163)
 def what_a_transaction_was_to_try_again_and_does_not(patch: pytest.MonkeyPatch) -> None:
     """Found by this driver."""
 
@@ -151,7 +151,7 @@ def what_is_put_off_and_forgotten(patch: pytest.MonkeyPatch) -> None:
     instead(patch, HostedShard, "put_off", lambda _: lambda self, act: None)
 
 
-@fault(17)
+@fault(91)
 def markers_that_are_written_while_the_coordinator_stands_still_and_are_not_counted(
     patch: pytest.MonkeyPatch,
 ) -> None:

@@ -234,7 +234,7 @@ def test_news_that_comes_while_nothing_is_decided_counts_afterwards(cluster: Clu
     elif state == "suspended":
         cluster.elections.resume()
     elif state == "draining":
-        cluster.elections.keep([GROUPS])
+        cluster.elections.heard(GROUPS, ME, cluster.leaders.leader_epoch(*GROUPS) + 1)
     else:  # what is refused is tried again after the suspension that came meanwhile
         cluster.elections.suspend()
         cluster.refuse()

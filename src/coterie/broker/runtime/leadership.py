@@ -178,10 +178,6 @@ class ElectedLeaders:
         """Serve partitions no more that are about to be given away."""
         self._draining.update(names)
 
-    def keep(self, names: Iterable[TopicPartition]) -> None:
-        """Serve partitions again that are not given away after all."""
-        self._draining.difference_update(names)
-
     def leads(self, topic: str, partition: int) -> bool:
         """Return whether this node was elected last, and serves."""
         led = self._led.get((topic, partition))
@@ -305,12 +301,6 @@ class Elections:
             ],
             done,
         )
-
-    def keep(self, names: Collection[TopicPartition]) -> None:
-        """Go on with partitions that were drained, and are not given away after all."""
-        self._leaders.keep(names)
-        for topic, load in self._load_of.items():
-            load().keep(_numbers(names, topic))
 
     def fenced(self) -> None:
         """Lead nothing any more, until the next elections: whoever waits is sent elsewhere (DE-6)."""

@@ -132,19 +132,13 @@ class ShardsOfTopic(ABC, Generic[H]):
 
     def drain(self, done: Callable[[], None], partitions: Iterable[int] | None = None) -> None:
         """Decide nothing more about some partitions, or all, before they are given away. `done` is called
-        once, when all that is decided has landed. Until `keep`, or news of the leader, clients are to come
-        back (E14, heartbeats NONE).
+        once, when all that is decided has landed. Until news of the leader clients are to come back (E14,
+        heartbeats NONE).
         """
         drained = tuple(self.hosts if partitions is None else partitions)
         self._draining.update(drained)
         self._adjust_all(drained)
         when_all([self.hosts[one].drain for one in drained if one in self.hosts], done)
-
-    def keep(self, partitions: Iterable[int]) -> None:
-        """Go on with partitions that are not given away after all."""
-        kept = tuple(partitions)
-        self._draining.difference_update(kept)
-        self._adjust_all(kept)
 
     def _status_of(self, partition: int) -> str:
         """Return the status of a shard that is not loaded."""

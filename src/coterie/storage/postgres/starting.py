@@ -22,7 +22,6 @@ PASSING = ("08", "25006", "53", "57P")
 PASSWORD_WRONG = ("28P01",)
 NOT_LET_IN = ("28000",)
 NO_DATABASE = ("3D000",)
-MAY_NOT = "42501"
 MAY_CREATE = "SELECT has_database_privilege(current_database(), 'CREATE')"
 MAY_WRITE = """
 SELECT has_schema_privilege('coterie', 'USAGE')
