@@ -152,15 +152,18 @@ class MemberProcess:
     async def run(self) -> int:
         """Serve until the broker's life is over; return the exit code. Raises `CannotServe`."""
         server = await listen(self._settings, self._accept, at_once=False)
+        host, port = address_of(server)
         try:
-            return await self._run(server)
+            self._prepare(host, port)
+            try:
+                return await self._run(server, host, port)
+            finally:
+                self._end_node()
         finally:
             server.close()
             self._close()
 
-    async def _run(self, server: asyncio.Server) -> int:
-        host, port = address_of(server)
-        self._prepare(host, port)
+    async def _run(self, server: asyncio.Server, host: str, port: int) -> int:
         self._clustered.start()
         await self._started
         if not self._ended.done():
@@ -242,12 +245,15 @@ class MemberProcess:
             self._ended.set_result(sentence)
         self._note_start()
 
-    def _close(self) -> None:
-        """Let go of all sockets."""
+    def _end_node(self) -> None:
+        """Let go of all clients and other brokers, and of what works for the node."""
         node = self._clustered.node
         for peer in tuple(node.peers.all):
             peer.drop(None)
         self._beside.stop()
         node.stop()
+
+    def _close(self) -> None:
+        """Let go of what there is before the node."""
         self._reader.close()
         self._engine.sweeper.close()
