@@ -138,7 +138,7 @@ def in_the_way(root: Path) -> None:
     [
         (of_one_broker, "is the directory of one broker; serve it without --processes"),
         (of_somebody, r"it holds other things \(notes.txt\) and nothing of a broker's"),
-        (of_no_metadata, "is missing, which says what the partitions in .*/[12] are; put it back"),
+        (of_no_metadata, "is missing, which says what lies in .*/[12].*; put it back"),
         (of_damaged_metadata, "is damaged, or no file of brokers' metadata"),
         (in_the_way, "/2/orders-0 is in the way of partition orders-0; move it away"),
     ],

@@ -56,7 +56,7 @@ LISTENER = "PLAINTEXT"
 FIRST_APIS = (0, 1, 2, 3, *GROUP_APIS, 22, 24, 25, 26, 27, 28)
 LEVEL = 0
 """What the brokers of this software can rely on of each other."""
-TWICE = "asked to stop twice: the others take over what this broker leads"
+TWICE = "asked to stop twice: the others take over what this broker leads, once the database tells them"
 
 
 class StoreAddresses(NamedTuple):

@@ -88,5 +88,5 @@ def address_of(url: str) -> DatabaseAddress:
     try:
         from coterie.storage.postgres.connecting import DatabaseAddress
     except ImportError:
-        raise CoterieError("this needs PostgreSQL's driver: pip install 'coterie[postgres]'") from None
+        raise CoterieError("this needs PostgreSQL's driver: pip install asyncpg") from None
     return DatabaseAddress(url)

@@ -141,13 +141,13 @@ def _refuse_things_of_others(disk: OsDisk, root: str) -> None:
 
 def _refuse_brokers_without_metadata(disk: OsDisk, root: str, brokers: Sequence[str]) -> None:
     """Insist that a file is there which brokers have gone by: a new one would know none of their topics."""
-    for broker_id in brokers:
-        where = f"{root}/{broker_id}"
-        if disk.directories(where) or disk.files(where):
-            raise CannotArrange(
-                f"{root}/{METADATA} is missing, which says what the partitions in {where} are; "
-                f"put it back, or move {where} away"
-            )
+    places = [f"{root}/{one}" for one in brokers]
+    held = [where for where in places if disk.directories(where) or disk.files(where)]
+    if held:
+        raise CannotArrange(
+            f"{root}/{METADATA} is missing, which says what lies in {', '.join(held)}; put it back "
+            "with its -wal, or name another directory: none of the topics is known without it"
+        )
 
 
 def _refuse_other_disks(disk: OsDisk, root: str, image: Image, broker_ids: tuple[int, ...]) -> None:

@@ -55,7 +55,11 @@ class DatabaseAddress:
         """Raises `CoterieError` where the URL is none of a PostgreSQL."""
         parts = urlsplit(url)
         if parts.scheme not in ("postgresql", "postgres"):
-            raise CoterieError(f"a store's address begins with postgresql://, and this is {parts.scheme}://")
+            given = f"{parts.scheme}://" if parts.scheme else "no URL"
+            raise CoterieError(
+                f"a store's address begins with postgresql://, and this is {given}: "
+                "write postgresql://USER@HOST/DATABASE"
+            )
         if not parts.path.strip("/"):
             raise CoterieError("a store's address names the database: postgresql://USER@HOST/DATABASE")
         self.url = url
