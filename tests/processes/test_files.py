@@ -124,10 +124,11 @@ class Broker:
         self.soon: list[Any] = []
         self.work: list[Any] = []
         self.purgatory = Purgatory(lambda _: None)
+        self.scheduler = Scheduler(self.soon.append, self.work.append)
         self.logs = FileLogs(
             self.store,
             topics=self.topics,
-            scheduler=Scheduler(self.soon.append, self.work.append),
+            scheduler=self.scheduler,
             purgatory=self.purgatory,
             clock=Clock(lambda: self.now_ms),
         )
@@ -218,11 +219,27 @@ def test_logs_of_a_topic_are_deleted_in_pieces():
 
     for name in (O0, O1):
         broker.logs.drop(name)
+    (begin,) = broker.soon
+    begin()
     (pieces,) = broker.work
     assert set(broker.store.logs) == {O0, O1}
     next(pieces)
     assert set(broker.store.logs) == {O1}
     next(pieces)
+    assert broker.store.logs == {}
+
+
+def test_logs_are_deleted_where_work_begins_within_the_call_that_asks_for_it():
+    broker = Broker(with_orders(1, 1))
+    broker.open([O0, O1])
+    broker.do_all()
+    broker.scheduler.work = at_once
+
+    for name in (O0, O1):
+        broker.logs.drop(name)
+    for do in broker.soon:
+        do()
+
     assert broker.store.logs == {}
 
 

@@ -195,8 +195,8 @@ class FileLogs:
         """
         if name not in self._store.logs:
             return
-        if not self._going:
-            self._scheduler.work(self._delete_all())
+        if not self._going:  # not at once: the first piece of work may be done within the call
+            self._scheduler.call_soon(lambda: self._scheduler.work(self._delete_all()))
         self._going[name] = None
 
     def _delete_all(self) -> Pieces[None]:
