@@ -109,7 +109,7 @@ def test_the_broker_is_described_and_keeps_its_secrets():
     [result] = describe(rig, (BROKER, "1"))
 
     found = entries(result)
-    assert len(found) == 344  # Kafka's, and our own
+    assert len(found) == 345  # Kafka's, and our own
     assert origins(found["num.partitions"]) == [("num.partitions", "4", 4), ("num.partitions", "1", 5)]
     assert (found["ssl.key.password"].value, found["ssl.key.password"].is_sensitive) == (None, True)
     assert origins(found["ssl.key.password"]) == [("ssl.key.password", None, 4)]
