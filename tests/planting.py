@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
+from hypothesis.internal.conjecture import providers
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 GENERATED = settings(
@@ -59,7 +60,13 @@ class Faults(dict[str, Plant]):
         self[name](patch)
         if name in self._seeds:
             machine = seed(self._seeds[name])(type(machine.__name__, (machine,), {}))
-        run_state_machine_as_test(machine, settings=examples)
+        # Hypothesis draws constants of all modules of ours that are loaded: other ones in each worker.
+        patch.setattr(providers, "_get_local_constants", providers.Constants)
+        providers.CONSTANTS_CACHE.cache.clear()
+        try:
+            run_state_machine_as_test(machine, settings=examples)
+        finally:
+            providers.CONSTANTS_CACHE.cache.clear()
 
 
 def _name_of(plant: Plant) -> str:

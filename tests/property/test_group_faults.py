@@ -79,7 +79,7 @@ def a_member_that_never_synced_and_stays(patch: pytest.MonkeyPatch) -> None:
     instead(patch, expiry.join_phase, "remove", due)
 
 
-@fault.from_seed(8)
+@fault.from_seed(10)
 def a_commit_that_is_no_sign_of_life(patch: pytest.MonkeyPatch) -> None:
     def quietly(commit: Any) -> Any:
         def committed(draft: Draft, group: Group, command: Any) -> Any:

@@ -76,7 +76,7 @@ def a_reopening_that_begins_no_life(patch: pytest.MonkeyPatch) -> None:
     a_gate_without_lives(patch)
 
 
-@fault
+@fault.from_seed(3)
 def a_late_reopening_that_goes_back_to_an_earlier_life(patch: pytest.MonkeyPatch) -> None:
     def begin(self: Tables, broker_id: int, lane: int, broker_epoch: int, life: int) -> bool:
         row = self.lanes.get((broker_id, lane))

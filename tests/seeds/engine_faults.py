@@ -192,8 +192,8 @@ def a_log_that_was_led_before_is_gone_on_with() -> Iterator[None]:
         return dropped
 
     def opened(before: Any) -> Any:
-        def made(self: RemoteStore, wanted: Any, stored: Any) -> None:
-            before(self, wanted, stored)
+        def made(self: RemoteStore, wanted: Any, stored: Any) -> Iterator[int]:
+            yield from before(self, wanted, stored)
             old = kept.get((id(self), wanted.name))
             if old is not None and wanted.name in self.logs and old.partition_id == wanted.partition_id:
                 new = self.logs[wanted.name]

@@ -17,12 +17,12 @@ from coterie.storage.remote.reading import StoredLog
 from coterie.storage.remote.store import LogToOpen, RemoteStore
 from planting import GENERATED, Faults, instead
 
-QUICK = settings(GENERATED, max_examples=300, stateful_step_count=30)
+QUICK = settings(GENERATED, stateful_step_count=30)
 
 FAULTS = fault = Faults()
 
 
-@fault
+@fault.from_seed(1)
 def a_log_is_read_while_something_of_it_is_in_flight(patch: pytest.MonkeyPatch) -> None:
     def make(drop: Callable[..., None]) -> Callable[..., None]:
         def without_waiting(store: RemoteStore, name: TopicPartition) -> None:
