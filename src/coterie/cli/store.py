@@ -1,4 +1,6 @@
-"""`coterie store`: the PostgreSQL database that brokers share. Its tables are made and brought up to date."""
+"""`coterie store`: the PostgreSQL database that brokers share. Its tables are made and
+brought up to date, and it goes on from a backup.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +17,7 @@ from coterie.cli.output import run_async
 if TYPE_CHECKING:
     from coterie.storage.postgres.connecting import DatabaseAddress
     from coterie.storage.postgres.facts import StoreFacts
+    from coterie.storage.postgres.restored import Restored
     from coterie.storage.postgres.schema import Migrated
 
 url_argument = click.argument("url", metavar="URL", envvar="COTERIE_STORE")
@@ -81,6 +84,32 @@ def lines_of_facts(facts: StoreFacts) -> Iterator[str]:
         yield f"metadata at version {facts.metadata_version}"
     yield f"PostgreSQL {facts.server_version}"
     yield f"durability {facts.durability}"
+
+
+@command.command("restored")
+@url_argument
+@output_option
+def restored_command(url: str, output: str) -> None:
+    """Have brokers and clients notice that a backup was brought back.
+
+    To be run on the database that was made of it, before brokers serve. What was decided after the backup
+    is gone: no broker of before appends any more, all are to begin anew, and epochs and producer ids go on
+    far ahead of those that were given out meanwhile, so that clients see that logs are shorter.
+    """
+    address = address_of(url)
+    from coterie.storage.postgres.restored import go_on_restored
+
+    done = run_async(go_on_restored(address))
+    show(CommandResult(done._asdict(), lines_of_restoration(done)), output)
+
+
+def lines_of_restoration(done: Restored) -> Iterator[str]:
+    """Yield in lines what the database has become."""
+    yield f"cluster {done.cluster_id}: the metadata is at version {done.version}"
+    yield f"{done.partitions} partitions are led anew, in later leader epochs, once brokers are there"
+    if done.connected:
+        brokers = ", ".join(map(str, done.connected))
+        yield f"connected meanwhile, and not to be cut off by this user: brokers {brokers}; start them anew"
 
 
 def address_of(url: str) -> DatabaseAddress:

@@ -35,11 +35,13 @@ OTHER_HISTORY = "the database is of another history: it has gone back to an olde
 LOST = (OSError, EOFError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 """All that the driver raises for a connection or a statement; TimeoutError is an OSError."""
 # The timeline is that of what is being written: the control file's is an older one until the first checkpoint
-# after a promotion.
+# after a promotion. A backup that is brought back may have all three of them as before: `coterie store
+# restored` gives it something that no database had.
 HISTORY = """
-SELECT format('%s/%s/%s', (SELECT system_identifier FROM pg_control_system()),
+SELECT concat_ws('/', (SELECT system_identifier FROM pg_control_system()),
   left(pg_walfile_name(pg_current_wal_insert_lsn()), 8),
-  (SELECT oid FROM pg_database WHERE datname = current_database()))
+  (SELECT oid FROM pg_database WHERE datname = current_database()),
+  (SELECT restoration FROM coterie.cluster))
 """
 
 

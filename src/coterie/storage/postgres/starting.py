@@ -56,10 +56,10 @@ async def open_store(address: DatabaseAddress, *, waiting: Callable[[str], objec
 
 
 async def history_of(address: DatabaseAddress, *, waiting: Callable[[str], object]) -> str:
-    """Return the history of a database, once it is there. Raises `CoterieError`."""
+    """Return the history of a database, once it is there; "" if it has no tables. Raises `CoterieError`."""
     connection = await _connect_in_time(address, waiting)
     try:
-        return await read_history(connection)
+        return "" if await read_cluster(connection) is None else await read_history(connection)
     except LOST as error:
         raise CoterieError(f"{address}: {error or type(error).__name__}") from error
     finally:

@@ -1,0 +1,95 @@
+"""A database that was brought back from a backup: it goes on where nobody has been before.
+
+What was decided after the backup is gone from the database, but not from the memory of brokers and clients.
+So everything that is counted goes on far ahead of what may have been given out by then, and no broker of
+before appends any more.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import asyncpg
+
+from coterie.base.errors import CoterieError
+from coterie.storage.postgres.connecting import LOST, DatabaseAddress, connect
+from coterie.storage.postgres.schema import insist_on_schema, read_cluster
+from coterie.storage.postgres.serial import Connection, transaction
+
+AHEAD = 1_000_000_000
+"""More changes of the metadata, and more producer ids, than any cluster makes between backup and restore."""
+EPOCHS_AHEAD = 1_000_000
+"""The same of leader epochs of one partition, of which there are 2^31."""
+LOCK_TIMEOUT_MS = 10_000
+"""So long it waits for appends and changes that are under way."""
+MOVE_ON = """
+UPDATE coterie.cluster SET version = version + $1, next_producer_id = next_producer_id + $1,
+  restoration = gen_random_uuid()
+RETURNING version
+"""
+SHUT_GATES = "DELETE FROM coterie.lanes"
+FENCE = "UPDATE coterie.brokers SET state = 'fenced', version = $1"
+LEAVE_WITHOUT_LEADER = """
+UPDATE coterie.partitions
+SET leader = NULL, next_leader = NULL, leader_epoch = leader_epoch + $2, version = $1
+"""
+# The lock of a broker's membership. Whoever has read the metadata since the backup was brought back has to
+# look at the history anew.
+MEMBERSHIPS = """
+SELECT pid, objid::int FROM pg_locks WHERE locktype = 'advisory' AND classid = 7 AND objsubid = 2 AND granted
+  AND objid::int >= 0 AND pid <> pg_backend_pid()
+  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+"""
+END_SESSION = "SELECT pg_terminate_backend($1)"
+
+
+class Restored(NamedTuple):
+    """The cluster, the version of its metadata from now on, how many partitions wait for a leader, and the
+    brokers that are connected and could not be cut off.
+    """
+
+    cluster_id: str
+    version: int
+    partitions: int
+    connected: tuple[int, ...] = ()
+
+
+async def go_on_restored(address: DatabaseAddress) -> Restored:
+    """Have the database be of a history of its own, with epochs that nobody was given before.
+
+    Again, it does the same once more, which does no harm. Raises `CoterieError` where the database cannot be
+    reached or refuses.
+    """
+    try:
+        connection = await connect(address)
+    except LOST as error:
+        raise CoterieError(f"{address}: {error or type(error).__name__}") from error
+    try:
+        cluster = insist_on_schema(await read_cluster(connection), address)
+        async with transaction(connection, lock_timeout=LOCK_TIMEOUT_MS):
+            version, partitions = await _move_on(connection)
+        return Restored(cluster.cluster_id, version, partitions, await _cut_off(connection))
+    except LOST as error:
+        raise CoterieError(f"{address}: {error}") from error
+    finally:
+        connection.terminate()
+
+
+async def _move_on(connection: Connection) -> tuple[int, int]:
+    """Return the next version of the metadata, and the number of partitions: all are without a leader."""
+    version = await connection.fetchval(MOVE_ON, AHEAD)
+    await connection.execute(SHUT_GATES)
+    await connection.execute(FENCE, version)
+    done = await connection.execute(LEAVE_WITHOUT_LEADER, version, EPOCHS_AHEAD)
+    return version, int(done.rpartition(" ")[2])
+
+
+async def _cut_off(connection: Connection) -> tuple[int, ...]:
+    """End the sessions by which brokers are members; return the brokers of those that may not be ended."""
+    left = []
+    for pid, broker_id in await connection.fetch(MEMBERSHIPS):
+        try:
+            await connection.execute(END_SESSION, pid)
+        except asyncpg.InsufficientPrivilegeError:
+            left.append(broker_id)
+    return tuple(sorted(left))

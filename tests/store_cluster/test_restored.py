@@ -1,0 +1,104 @@
+"""A backup that is brought back beneath brokers and clients that run: docs/cluster.md's commands."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+from bench.postgres import Server
+from bench.store_cluster import StoreCluster
+from confluent_kafka import Consumer, TopicPartition
+
+from clients.adapters import Membership, Message
+from clients.adapters.confluent import Confluent, ConfluentAdmin
+from clients.running import wait_until
+
+pytestmark = pytest.mark.interop  # half a minute of processes that wait
+
+PAGE = Path(__file__).parents[2] / "docs" / "cluster.md"
+COMMANDS = re.compile(r"<!-- tests/store_cluster/test_restored.py runs these -->\n\n```\n(.*?)```", re.DOTALL)
+CLIENT = Confluent()
+
+
+def run(script: str, server: Server, database: str, folder: Path) -> None:
+    """Run commands of the page in a folder, with the test's server and its names of databases."""
+    text = script.replace("coterie_restored", f"{database}_restored")
+    text = re.sub(r"\blocalhost/coterie\b", f"127.0.0.1:{server.port}/{database}", text)
+    text = text.replace("localhost/", f"127.0.0.1:{server.port}/")
+    environment = {
+        **os.environ,
+        "PATH": f"{server.programs}:{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PGHOST": "127.0.0.1",
+        "PGPORT": str(server.port),
+        "PGUSER": "postgres",
+        "PGSSLMODE": "disable",
+    }
+    subprocess.run(["sh", "-ec", text], cwd=folder, env=environment, check=True)
+
+
+def produce(cluster: StoreCluster, topic: str, *values: str) -> None:
+    CLIENT.produce(
+        cluster.bootstrap,
+        [Message(topic=topic, partition=0, value=value.encode()) for value in values],
+        idempotent=True,
+    )
+
+
+def test_brokers_and_clients_that_run_go_by_what_was_brought_back(
+    cluster: StoreCluster, server: Server, tmp_path: Path
+) -> None:
+    topic, group = f"flights-{uuid.uuid4()}", f"group-{uuid.uuid4()}"
+    back_up, bring_back = COMMANDS.findall(PAGE.read_text(encoding="utf-8"))
+    database = cluster.database
+    with ConfluentAdmin(cluster.bootstrap) as admin:
+        admin.create(topic)
+    produce(cluster, topic, "a", "b")
+    with CLIENT.member(cluster.bootstrap, Membership(topics=(topic,), group=group)) as member:
+        assert [one.value for one in member.take(2)] == [b"a", b"b"]
+        member.commit()
+    run(back_up, server, database, tmp_path)
+
+    produce(cluster, topic, "c", "d", "e")
+    with ConfluentAdmin(cluster.bootstrap) as admin:
+        admin.create(f"{topic}-later")
+    reader = Consumer(
+        {"bootstrap.servers": cluster.bootstrap, "group.id": group, "auto.offset.reset": "latest"}
+    )
+    reader.assign([TopicPartition(topic, 0, 0)])
+    assert [reader.poll(30).value() for _ in "abcde"] == [b"a", b"b", b"c", b"d", b"e"]
+    with CLIENT.member(cluster.bootstrap, Membership(topics=(topic,), group=group)) as member:
+        assert len(member.take(3)) == 3
+        member.commit()
+    run(bring_back, server, database, tmp_path)
+    server.sql("postgres", f"DROP DATABASE {database} WITH (FORCE)")
+    server.sql("postgres", f"ALTER DATABASE {database}_restored RENAME TO {database}")
+
+    cluster.until("all are live again", lambda: cluster.live() == [1, 2, 3], within_s=60)
+    cluster.until("they lead again", lambda: None not in cluster.leaders(topic))
+    with ConfluentAdmin(cluster.bootstrap) as admin:
+        wait_until(lambda: admin.partition_count(f"{topic}-later") is None)
+        assert admin.partition_count(topic) == 1
+    produce(cluster, topic, "f", "g", "h")
+    with CLIENT.reader(cluster.bootstrap, (topic, 0)) as again:
+        found = [(one.offset, one.value) for one in again.take(5)]
+    with CLIENT.member(cluster.bootstrap, Membership(topics=(topic,), group=group)) as member:
+        committed = member.committed((topic, 0))
+        behind = [one.value for one in member.take(3)]
+
+    assert found == [*enumerate([b"a", b"b", b"f", b"g", b"h"])]
+    assert committed == 2
+    assert behind == [b"f", b"g", b"h"]
+    wait_until(lambda: passes_on(reader, cluster, topic))
+    reader.close()
+
+
+def passes_on(reader: Consumer, cluster: StoreCluster, topic: str) -> bool:
+    """Return whether a consumer that was beyond the end of the log reads what is written now."""
+    produce(cluster, topic, "now")
+    message = reader.poll(1)
+    return message is not None and message.error() is None and message.value() == b"now"
