@@ -25,19 +25,23 @@ STOP_WITHIN_S = 20.0
 class StoreBroker:
     """One broker's process, on a port that it keeps; its log is a file."""
 
-    def __init__(self, node_id: int, url: str, log: Path, settings: Mapping[str, str]) -> None:
+    def __init__(
+        self, node_id: int, url: str, log: Path, settings: Mapping[str, str], log_level: str = "info"
+    ) -> None:
         self.node_id = node_id
         self.port = free_port()
         self.process: subprocess.Popen[str] | None = None
         self._url = url
         self._log = log
         self._marked = 0
+        self._log_level = log_level
         self._settings = {**settings, "node.id": str(node_id)}
 
     @classmethod
     def beside(cls, other: StoreBroker, *, port: int) -> StoreBroker:
         """Return another process of a broker's id, on a port of its own."""
-        made = cls(other.node_id, other._url, other._log.with_suffix(".other.log"), other._settings)
+        log = other._log.with_suffix(".other.log")
+        made = cls(other.node_id, other._url, log, other._settings, other._log_level)
         made.port = port
         return made
 
@@ -65,6 +69,7 @@ class StoreBroker:
         """Start the process, and do not wait for it."""
         settings = [word for name, value in self._settings.items() for word in ("--set", f"{name}={value}")]
         command = [sys.executable, "-m", "coterie", "serve", "--listen", self.address, "--store", self._url]
+        command += ["--log-level", self._log_level]
         # Which would have each process compile all of its modules.
         kept = {name: text for name, text in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         with self._log.open("ab") as log:
@@ -132,6 +137,7 @@ class StoreCluster:
         count: int = 3,
         database: str | None = None,
         settings: Mapping[str, str] | None = None,
+        log_level: str = "info",
     ) -> None:
         """`folder` takes the logs."""
         self.server = server
@@ -139,7 +145,7 @@ class StoreCluster:
         given = {**SETTINGS, **(settings or {})}
         url = server.url(self.database)
         self.brokers = {
-            number: StoreBroker(number, url, folder / f"broker-{number}.log", given)
+            number: StoreBroker(number, url, folder / f"broker-{number}.log", given, log_level)
             for number in range(1, count + 1)
         }
 

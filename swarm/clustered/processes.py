@@ -109,6 +109,9 @@ class ReachedReader:
         self._process = process
         self._reader = PretendedReader(process.over.database.storage)
 
+    def prepare(self, *, history: str) -> None:
+        """Do nothing: all is at hand."""
+
     def read_logs(
         self,
         wanted: Sequence[LogWanted],

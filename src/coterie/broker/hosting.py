@@ -208,9 +208,12 @@ class NodeHosting:
                 config, _ = self._settings.stored_log_config(topic.configs)
                 configs[name.topic] = config
             wanted.append(LogToOpen(name, row.partition_id, row.leader_epoch, config))
+        if wanted:
+            log.debug("image %d: %d logs are to be opened", self._image.version, len(wanted))
         self._logs.open(wanted, self._opened)
 
     def _opened(self, name: TopicPartition, _: object) -> None:
+        log.debug("%s is open", name)
         self._elections.opened(name)
 
     # -- broker epochs

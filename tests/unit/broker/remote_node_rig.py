@@ -41,6 +41,9 @@ class ReaderAtHand:
         self.tables = tables
         self.asked: list[Callable[[], None]] = []
 
+    def prepare(self, *, history: str) -> None:
+        """Do nothing: all is at hand."""
+
     def read_logs(
         self,
         wanted: Sequence[LogWanted],

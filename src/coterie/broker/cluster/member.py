@@ -404,8 +404,12 @@ class ClusterMember:
 
     def _send(self, statement: Change | ReadDelta) -> None:
         lifecycle = self.lifecycle
+        if not isinstance(statement, ReadDelta):
+            log.debug("asks the engine for %s", statement)
 
         def answered(answer: Answer | None) -> None:
+            if not isinstance(statement, ReadDelta):
+                log.debug("the engine answers %s with %s", type(statement).__name__, answer)
             if isinstance(answer, Delta) and isinstance(statement, ReadDelta):
                 self._happen(lambda now_ms: lifecycle.delta_read(statement, answer, now_ms))
             elif isinstance(answer, Changed | NotChanged) and not isinstance(statement, ReadDelta):

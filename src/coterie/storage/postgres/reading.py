@@ -6,10 +6,9 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import groupby, starmap
-from operator import itemgetter
+from itertools import starmap
 
-from coterie.storage.postgres.connecting import OTHER_HISTORY, Connections, read_history
+from coterie.storage.postgres.connecting import OTHER_HISTORY, Connections, read_history, within_ms
 from coterie.storage.postgres.serial import Connection, Job, SerialConnection, T, transaction
 from coterie.storage.remote.chunk import Chunk
 from coterie.storage.remote.reading import LogWanted, StoredLog
@@ -17,14 +16,18 @@ from coterie.storage.remote.session import Broken
 
 log = logging.getLogger("coterie.storage")
 
+LOCK_TIMEOUT_MS = 8_000
 # The end is read in the statement that begins the epoch: whoever is late sees a later epoch before it sees
-# what was appended in that.
-BEGIN_EPOCHS = """
-WITH ends AS (
+# what was appended in that. The epochs in the answer are those before it.
+BEGIN_EPOCHS = f"""
+WITH {within_ms(LOCK_TIMEOUT_MS)},
+ends AS (
   SELECT wanted.*, coalesce(log.start_offset, 0) AS start_offset, greatest(log.end_floor,
     (SELECT last_offset + 1 FROM coterie.chunks_keep AS chunk WHERE chunk.partition_id = wanted.partition_id
-     ORDER BY base_offset DESC LIMIT 1), 0) AS end_offset
-  FROM unnest($1::int[], $2::int[]) AS wanted (partition_id, epoch)
+     ORDER BY base_offset DESC LIMIT 1), 0) AS end_offset,
+    (SELECT coalesce(array_agg(ARRAY[there.epoch, there.start_offset] ORDER BY there.epoch), '{{}}')
+     FROM coterie.leader_epochs AS there WHERE there.partition_id = wanted.partition_id) AS epochs
+  FROM patience, unnest($1::int[], $2::int[]) AS wanted (partition_id, epoch)
   LEFT JOIN coterie.logs AS log USING (partition_id)),
 begun AS (
   INSERT INTO coterie.leader_epochs (partition_id, epoch, start_offset)
@@ -33,11 +36,7 @@ begun AS (
     WHERE there.partition_id = ends.partition_id AND there.epoch >= ends.epoch)
   ORDER BY partition_id
   ON CONFLICT DO NOTHING)
-SELECT partition_id, start_offset, end_offset FROM ends
-"""
-EPOCHS = """
-SELECT partition_id, epoch, start_offset FROM coterie.leader_epochs WHERE partition_id = ANY ($1::int[])
-ORDER BY partition_id, epoch
+SELECT partition_id, start_offset, end_offset, epoch, epochs FROM ends
 """
 # A partition at a time, in the order of those that are wanted and by its index, whatever the planner thinks
 # of the table.
@@ -52,13 +51,15 @@ INSERT INTO coterie.logs AS there (partition_id, start_offset)
 SELECT id, start_offset FROM unnest($1::int[], $2::bigint[]) AS log (id, start_offset) ORDER BY id
 ON CONFLICT (partition_id) DO UPDATE SET start_offset = greatest(there.start_offset, excluded.start_offset)
 """
-PARTITION = itemgetter(0)
-LOCK_TIMEOUT_MS = 8_000
 STUCK_S = 60.0
 """Where nothing comes for so long nothing is waited for: the connection is given up. What is slow goes on."""
-READ_BYTES = 16 << 20
+READ_BYTES = 4 << 20
 """What holds more is not read at once, unless it is one log."""
-ROWS_AT_ONCE = 64
+ROWS_AT_ONCE, ROWS_AT_ONCE_MAX = 64, 2_048
+BYTES_AT_ONCE = 1 << 20
+"""So much is asked for at once, by the size of the rows so far: a round trip takes long where many want the
+processor, and the rows of a log of commits are small.
+"""
 
 
 class PostgresReader:
@@ -71,6 +72,9 @@ class PostgresReader:
         self._waiting = 0  # the number of those that wait for an answer
         self._moved_s = 0.0  # when something came last
         self._watch: asyncio.TimerHandle | None = None
+
+    def prepare(self, *, history: str) -> None:
+        self._run(_prepare, lambda _: None, history)
 
     def read_logs(
         self,
@@ -155,40 +159,54 @@ class PostgresReader:
         return connection
 
 
+async def _prepare(connection: Connection) -> None:
+    """Have the server know the statements."""
+    await _read_logs([], lambda: None, connection)
+
+
 async def _read_logs(
     wanted: Sequence[LogWanted], moved: Callable[[], None], connection: Connection
 ) -> list[StoredLog]:
     """Return the logs in the order of those that are wanted, the first that are not too much."""
     ids = [one.partition_id for one in wanted]
-    async with transaction(connection, lock_timeout=LOCK_TIMEOUT_MS):
-        ends = await connection.fetch(BEGIN_EPOCHS, ids, [one.leader_epoch for one in wanted])
-    places = {one: (start, end) for one, start, end in ends}
-    epochs = await connection.fetch(EPOCHS, ids)
-    epochs_of = {one: [(row[1], row[2]) for row in rows] for one, rows in groupby(epochs, PARTITION)}
+    begun = await connection.fetch(BEGIN_EPOCHS, ids, [one.leader_epoch for one in wanted])
+    places = {one: (start, end) for one, start, end, *_ in begun}
+    epochs_of = {one: _with_begun(epoch, end, epochs) for one, _, end, epoch, epochs in begun}
+    filled = [one for one in ids if places[one][0] < places[one][1]]
     async with transaction(connection, "READ ONLY"):
-        chunks_of, count = await _read_chunks(ids, [places[one][0] for one in ids], moved, connection)
-    return [
-        StoredLog(one, *places[one], epochs_of.get(one, []), chunks_of.get(one, [])) for one in ids[:count]
-    ]
+        chunks_of, unread = await _read_chunks(filled, [places[one][0] for one in filled], moved, connection)
+    count = len(ids) if unread is None else ids.index(unread)
+    return [StoredLog(one, *places[one], epochs_of[one], chunks_of.get(one, [])) for one in ids[:count]]
+
+
+def _with_begun(epoch: int, end_offset: int, epochs: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
+    """Return the epochs of a log once one is to have begun at its end, unless it or a later one had."""
+    there = [(number, start) for number, start in epochs]
+    return there if there and there[-1][0] >= epoch else [*there, (epoch, end_offset)]
 
 
 async def _read_chunks(
     ids: Sequence[int], starts: Sequence[int], moved: Callable[[], None], connection: Connection
-) -> tuple[dict[int, list[Chunk]], int]:
-    """Return the rows of the first partitions that are not too much, and the number of these."""
+) -> tuple[dict[int, list[Chunk]], int | None]:
+    """Return the rows of the first partitions that are not too much, and the id of the first that is left."""
     found: dict[int, list[Chunk]] = {}
-    size = 0
+    size = count = 0
+    wanted = ROWS_AT_ONCE
     cursor = await connection.cursor(CHUNKS, ids, starts)
-    while rows := await cursor.fetch(ROWS_AT_ONCE):
+    while rows := await cursor.fetch(wanted):
         moved()
         for chunk in starmap(Chunk, rows):
             if chunk.partition_id not in found:
                 if size >= READ_BYTES:
-                    return found, ids.index(chunk.partition_id)
+                    return found, chunk.partition_id
                 found[chunk.partition_id] = []
             found[chunk.partition_id].append(chunk)
             size += len(chunk.data)
-    return found, len(ids)
+        if len(rows) < wanted:
+            break
+        count += len(rows)
+        wanted = max(ROWS_AT_ONCE, min(ROWS_AT_ONCE_MAX, BYTES_AT_ONCE * count // (size + 1)))
+    return found, None
 
 
 async def _save_starts(starts: Mapping[int, int], connection: Connection) -> bool:

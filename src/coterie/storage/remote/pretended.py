@@ -369,6 +369,9 @@ class PretendedReader:
     def __init__(self, engine: PretendedEngine) -> None:
         self.engine = engine
 
+    def prepare(self, *, history: str) -> None:
+        """Do nothing: all is at hand."""
+
     def read_logs(
         self,
         wanted: Sequence[LogWanted],

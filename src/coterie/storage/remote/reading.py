@@ -51,6 +51,10 @@ class RemoteReader(Protocol):
     answer is the reader's to know. Any number of calls may be under way.
     """
 
+    def prepare(self, *, history: str) -> None:
+        """Have at hand what reading needs: whoever takes over is waited for."""
+        ...
+
     def read_logs(
         self,
         wanted: Sequence[LogWanted],

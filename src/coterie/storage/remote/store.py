@@ -26,7 +26,7 @@ from coterie.storage.remote.session import Answer, Broken, NewSession
 log = logging.getLogger("coterie.storage")
 
 DATA_LANES = 2
-LOGS_READ_AT_ONCE = 100
+LOGS_READ_AT_ONCE = 500
 BATCHES_AT_ONCE = 1_000
 """So many batches of logs that were read are looked at between two stops: some milliseconds of work."""
 UNKNOWN_SPACE = Space(-1, -1)
@@ -148,6 +148,7 @@ class RemoteStore:
         self.lanes = tuple(self._new_lane(number, broker_epoch) for number in range(1 + self._data_lanes))
         for lane in self.lanes:
             lane.open()
+        self._reader.prepare(history=history)
         self._look_at_time()
 
     def _new_lane(self, number: int, broker_epoch: int) -> Lane:
@@ -263,12 +264,16 @@ class RemoteStore:
             self._opening[name] = opening._replace(wanted=opening.wanted._replace(config=config))
 
     def _read_next(self) -> None:
-        """Read logs that are to be opened, unless some are being read: those of internal topics first."""
+        """Read logs that are to be opened, unless some are being read: those of internal topics first, and by
+        themselves. Groups wait for theirs.
+        """
         if self._reading is not None:
             return
         undecided = self._undecided
         ready = (one for one in self._to_read() if one.partition_id not in undecided)
         some = [*islice(ready, LOGS_READ_AT_ONCE)]
+        internal = [one for one in some if one.name in self._first]
+        some = internal or some
         if not some:
             return
         wanted = [LogWanted(one.partition_id, one.leader_epoch) for one in some]

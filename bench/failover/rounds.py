@@ -1,0 +1,100 @@
+"""A cluster of three, and one of its brokers that goes, again and again."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from bench.failover.phases import Phases, phases
+from bench.failover.probe import TOPIC, Address, Member, Probe, ask, longest, served_again
+from bench.postgres import Server
+from bench.store_cluster import StoreBroker, StoreCluster
+from coterie.base.hashes import coordinator_partition
+from coterie.base.topic_names import OFFSETS_TOPIC
+from coterie.client.net import messages
+
+SETTLED_S, WATCHED_S = 3.0, 6.0
+
+
+class Round(NamedTuple):
+    """What one round has shown, in seconds."""
+
+    heartbeats: float
+    """The longest silence of heartbeats, of the groups that the broker led; then of commits."""
+    commits: float
+    elsewhere: float
+    """The longest silence of heartbeats of groups that it did not lead."""
+    served: float
+    """When the last member was answered again that had waited longest, since the signal."""
+    phases: Phases
+
+
+class Rounds:
+    """A probe's members in a cluster, and what becomes of them."""
+
+    def __init__(self, cluster: StoreCluster, *, groups: int, every_s: float) -> None:
+        self.cluster = cluster
+        self.addresses: list[Address] = [("127.0.0.1", one.port) for one in cluster.brokers.values()]
+        self._groups, self._every_s = groups, every_s
+        self.probe: Probe
+
+    async def run(self, how: str, number: int) -> list[Round]:
+        """Return what so many rounds show."""
+        self.probe = Probe(self.addresses, self._groups, self._every_s)
+        await self.probe.join()
+        self.probe.begin()
+        found = []
+        for at in range(number):
+            victim = self.cluster[1 + at % len(self.cluster.brokers)]
+            await asyncio.sleep(SETTLED_S)
+            found.append(await self._round(victim, how))
+            await asyncio.to_thread(victim.start)
+            await asyncio.sleep(1.0)
+        self.probe.end()
+        return found
+
+    async def _round(self, victim: StoreBroker, how: str) -> Round:
+        leaders = await asyncio.to_thread(self.cluster.leaders, OFFSETS_TOPIC)
+        led = {number for number, leader in enumerate(leaders) if leader == victim.node_id}
+        hit: list[Member] = []
+        others: list[Member] = []
+        for member in self.probe.members:
+            of = coordinator_partition(member.group, partition_count=len(leaders))
+            (hit if of in led else others).append(member)
+        begun_s, begun_wall_s = time.monotonic(), time.time()
+        await asyncio.to_thread(victim.stop if how == "stop" else victim.kill)
+        await asyncio.sleep(begun_s + WATCHED_S - time.monotonic())
+        ended_s = time.monotonic()
+        return Round(
+            max(longest(member.heartbeats, begun_s, ended_s) for member in hit),
+            max(longest(member.commits, begun_s, ended_s) for member in hit),
+            max(longest(member.heartbeats, begun_s, ended_s) for member in others),
+            max(served_again(member.commits, begun_s, ended_s) for member in hit) - begun_s,
+            phases((one.log for one in self.cluster.brokers.values()), begun_wall_s),
+        )
+
+
+async def make_topic(address: Address) -> None:
+    """Make the topic that offsets are committed for."""
+    topic = {"name": TOPIC, "num_partitions": 1, "replication_factor": 1}
+    answer = await ask(address, messages.request(19, 4, topics=[topic], timeout=10_000))
+    assert not answer.topics[0].error_code, answer
+
+
+def measured(
+    server: Server, how: str, *, groups: int, every_s: float, rounds: int, folder: Path | None
+) -> tuple[list[Round], set[int]]:
+    """Return what rounds of one kind show, and the errors that members had beside those of a move. Logs stay
+    in `folder`, if one is given.
+    """
+    settings = {"coterie.presence.enable": "false" if how == "counting" else "true"}
+    with tempfile.TemporaryDirectory() as temporary:
+        logs = folder or Path(temporary)
+        with StoreCluster(server, logs, settings=settings, log_level="debug") as cluster:
+            these = Rounds(cluster, groups=groups, every_s=every_s)
+            asyncio.run(make_topic(these.addresses[0]))
+            found = asyncio.run(these.run(how, rounds))
+    return found, these.probe.errors
