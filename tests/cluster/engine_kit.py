@@ -20,21 +20,24 @@ from coterie.broker.cluster.changes import (
     Changed,
     CreateTopics,
     DeleteTopics,
+    ElectLeaders,
     GiveLeadership,
     LeaveCluster,
     NewTopic,
     NotChanged,
     PartitionKey,
+    Reassignment,
+    ReassignPartitions,
     RegisterBroker,
     SetConfigs,
-    SetNextLeader,
     SetSetting,
     StartLeaving,
     TakeOver,
+    UnregisterBroker,
     Why,
 )
 from coterie.broker.cluster.engine import MetadataEngine, MetadataSession
-from coterie.broker.cluster.image import BrokerState, Delta, Endpoint, Image
+from coterie.broker.cluster.image import BrokerState, Delta, Endpoint, Image, PartitionRow
 from coterie.broker.cluster.statements import (
     Answer,
     BrokerHeartbeat,
@@ -478,9 +481,8 @@ class EngineKit:
 
 NAMES = st.sampled_from(("a", "b", "a.b", "a_b", "__consumer_offsets"))
 IDS = st.integers(1, 5).map(lambda number: UUID(int=number))
-REPLICAS = st.lists(
-    st.lists(st.sampled_from(BROKERS), min_size=1, unique=True).map(tuple), min_size=1, max_size=3
-)
+PLACED = st.lists(st.sampled_from(BROKERS), min_size=1, unique=True).map(tuple)
+REPLICAS = st.lists(PLACED, min_size=1, max_size=3)
 CONFIGS = st.dictionaries(
     st.sampled_from(("retention.ms", "cleanup.policy")), st.text(max_size=3), max_size=2
 )
@@ -510,7 +512,9 @@ def changes(draw: st.DrawFn, image: Image) -> Change:
         lambda: TakeOver(broker_id, epoch, 0),
         lambda: StartLeaving(broker_id, epoch),
         lambda: LeaveCluster(broker_id, epoch),
-        lambda: SetNextLeader(broker_id, epoch, keys, draw(st.none() | st.sampled_from(BROKERS))),
+        lambda: UnregisterBroker(broker_id, epoch),
+        lambda: ReassignPartitions(tuple(_reassigned(one, draw(PLACED)) for one in chosen)),
+        lambda: ElectLeaders(keys),
         lambda: GiveLeadership(broker_id, epoch, keys, draw(st.sampled_from(BROKERS))),
         lambda: CreateTopics((draw(new_topics()),)),
         lambda: CreateTopics((draw(new_topics()),)),
@@ -520,6 +524,10 @@ def changes(draw: st.DrawFn, image: Image) -> Change:
         lambda: SetSetting(*setting, draw(st.none() | st.text(max_size=3)), made_from),
     ]
     return draw(st.sampled_from(kinds))()
+
+
+def _reassigned(row: PartitionRow, replicas: tuple[int, ...]) -> Reassignment:
+    return Reassignment(row.topic_id, row.number, row.version, replicas)
 
 
 @st.composite

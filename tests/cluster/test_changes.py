@@ -6,26 +6,30 @@ from uuid import UUID
 
 import pytest
 
+from coterie.base.ids import ZERO_UUID
 from coterie.broker.cluster.changes import (
     AddPartitions,
     Change,
     Changed,
     CreateTopics,
     DeleteTopics,
+    ElectLeaders,
     GiveLeadership,
     LeaveCluster,
     NewTopic,
     NotChanged,
     PartitionKey,
+    Reassignment,
+    ReassignPartitions,
     RegisterBroker,
     SetConfigs,
-    SetNextLeader,
     SetSetting,
     StartLeaving,
     TakeOver,
+    UnregisterBroker,
     Why,
 )
-from coterie.broker.cluster.image import Endpoint, LeaderAndEpoch
+from coterie.broker.cluster.image import BrokerState, Endpoint, LeaderAndEpoch, PartitionRow
 from coterie.broker.cluster.pretended import PretendedEngine
 from coterie.broker.cluster.statements import BrokerHeartbeat, ProducerIds, ReadDelta, ReserveProducerIds
 
@@ -72,6 +76,14 @@ class Cluster:
         leader = self.engine.image.leader(ORDERS, number)
         assert leader is not None
         return PartitionKey(ORDERS, number, leader.leader_epoch)
+
+    def row(self, number: int) -> PartitionRow:
+        row = self.engine.image.partition(ORDERS, number)
+        assert row is not None
+        return row
+
+    def moved(self, number: int, *replicas: int) -> ReassignPartitions:
+        return ReassignPartitions((Reassignment(ORDERS, number, self.row(number).version, replicas),))
 
 
 @pytest.fixture
@@ -169,15 +181,91 @@ def test_once_a_leader_has_kept_a_partition_an_earlier_offer_of_it_comes_to_noth
     assert cluster.refused(late).why is Why.CHANGED
 
 
-def test_who_is_made_ready_leads_next_and_not_the_first_replica(cluster: Cluster):
-    cluster.change(SetNextLeader(1, cluster.epochs[1], (cluster.key(0),), 3))
-    assert cluster.leaders()[0] == (1, 0)
+def test_whoever_is_asked_for_leads_next_and_not_the_first_replica(cluster: Cluster):
+    cluster.change(cluster.moved(0, 3, 2))
+    assert cluster.leaders()[0] == (1, 0)  # until it gives the partition away
+    assert cluster.row(0).next_leader == 3
 
+    cluster.change(cluster.moved(0, 2, 3))  # who is about to lead is one of them
     cluster.change(LeaveCluster(1, cluster.epochs[1]))
 
     assert cluster.leaders()[0] == (3, 1)
-    assert cluster.engine.image.partition(ORDERS, 0).next_leader is None
-    assert cluster.refused(SetNextLeader(1, cluster.epochs[1], (cluster.key(0),), 2)).why is Why.FENCED
+    assert cluster.row(0).next_leader is None
+
+
+def test_replicas_are_others_at_once_and_a_leader_that_is_one_of_them_leads_on(cluster: Cluster):
+    cluster.change(cluster.moved(0, 3, 1))
+
+    assert cluster.row(0).replicas == (3, 1)
+    assert cluster.leaders()[0] == (1, 0)
+    assert cluster.row(0).next_leader is None
+
+
+def test_a_partition_is_not_given_to_replicas_none_of_which_lives(cluster: Cluster):
+    cluster.change(cluster.take_over(3))
+
+    cluster.change(cluster.moved(0, 3))
+
+    assert cluster.leaders()[0] == (1, 0)
+    assert cluster.row(0).next_leader is None
+
+
+def test_a_partition_that_nobody_leads_is_led_by_a_replica_that_lives_at_once(cluster: Cluster):
+    for one in (1, 2, 3):
+        cluster.change(cluster.take_over(one))
+    cluster.change(CreateTopics((NewTopic(UUID(int=2), "other", ((1,),)),)))
+    other = cluster.engine.image.partition(UUID(int=2), 0)
+    assert other is not None
+    assert other.leader is None
+    late = ElectLeaders((PartitionKey(UUID(int=2), 0, 0),))
+    assert cluster.refused(late).why is Why.NOT_LIVE
+
+    cluster.change(RegisterBroker(2, US, cluster.epochs[2]))
+
+    assert cluster.engine.image.leader(UUID(int=2), 0) == LeaderAndEpoch(2, 1)
+    assert cluster.refused(late).why is Why.CHANGED
+
+
+def test_a_reassignment_that_was_overtaken_by_any_change_of_the_partition_does_nothing(cluster: Cluster):
+    late = cluster.moved(0, 3)
+    cluster.change(cluster.moved(0, 2))
+    cluster.change(cluster.moved(0, 1, 2))
+
+    assert cluster.refused(late).why is Why.CHANGED
+    gone = UUID(int=9)
+    assert cluster.refused(ReassignPartitions((Reassignment(gone, 0, 1, (1,)),))).why is Why.NO_TOPIC
+    assert cluster.refused(ElectLeaders((PartitionKey(gone, 0, 0),))).why is Why.NO_TOPIC
+
+
+def test_an_election_has_the_leader_give_the_partition_to_the_first_replica(cluster: Cluster):
+    cluster.change(GiveLeadership(1, cluster.epochs[1], (cluster.key(0),), 2))
+    asked = ElectLeaders((cluster.key(0), cluster.key(1)))
+
+    cluster.change(asked)
+
+    assert [cluster.row(number).next_leader for number in range(3)] == [1, None, None]
+    cluster.change(GiveLeadership(2, cluster.epochs[2], (cluster.key(0),), 1))
+    assert cluster.leaders()[0] == (1, 2)
+    assert cluster.refused(asked).why is Why.CHANGED
+
+
+def test_a_broker_is_unregistered_once_it_is_fenced_and_may_come_again(cluster: Cluster):
+    gone = UnregisterBroker(3, cluster.epochs[3])
+    assert cluster.refused(gone).why is Why.LIVES
+    cluster.change(StartLeaving(3, cluster.epochs[3]))
+    assert cluster.refused(gone).why is Why.LIVES
+    cluster.change(LeaveCluster(3, cluster.epochs[3]))
+    assert cluster.refused(gone._replace(broker_epoch=1)) == NotChanged(Why.OTHER_EPOCH, 3, US)
+
+    cluster.change(gone)
+
+    row = cluster.engine.image.brokers[3]
+    assert (row.is_registered, row.incarnation, row.listeners) == (False, ZERO_UUID, ())
+    assert row.state is BrokerState.FENCED
+    assert cluster.refused(gone).why is Why.NOT_REGISTERED
+    assert cluster.refused(UnregisterBroker(9, 1)).why is Why.NOT_REGISTERED
+    cluster.change(RegisterBroker(3, THEM, cluster.epochs[3], AT))
+    assert cluster.engine.image.brokers[3].is_registered
 
 
 def test_a_partition_whose_topic_was_deleted_is_no_obstacle(cluster: Cluster):

@@ -64,16 +64,37 @@ def test_a_preferred_leader_that_was_away_in_between_begins_anew():
     assert giving.due(image_of(2), AFTER_MS + 6_000) != []
 
 
-def test_nothing_goes_to_who_is_leaving_or_to_itself_or_is_moved_already():
+def test_nothing_goes_to_who_is_leaving_or_to_itself():
     for image in (image_of(2, b1="leaving"), image_of(2, preferred=2), image_of(1, 3)):
         giving = GivingBack(2, 12)
         giving.due(image, 0)
         assert giving.due(image, AFTER_MS) == []
-    image, giving = image_of(2), GivingBack(2, 12)
-    moving = image.partitions(TOPIC)[0]._replace(next_leader=3, version=21)
-    image = image.after(Delta(above=20, version=21, partitions=[moving]))
-    giving.due(image, 0)
-    assert giving.due(image, AFTER_MS) == []
+
+
+def with_fields(image: Image, **fields: object) -> Image:
+    """An image in which the first partition is another."""
+    row = image.partitions(TOPIC)[0]._replace(version=image.version + 1, **fields)
+    return image.after(Delta(above=image.version, version=image.version + 1, partitions=[row]))
+
+
+def test_what_another_was_asked_for_goes_to_that_one_at_once():
+    image = with_fields(image_of(2, 2), next_leader=3)
+
+    assert GivingBack(2, 12).due(image, 0) == [GiveLeadership(2, 12, keys(0), 3)]
+
+
+def test_while_whoever_was_asked_for_does_not_live_it_is_as_if_nobody_was():
+    giving, image = GivingBack(2, 12), with_fields(image_of(2, b3="fenced"), next_leader=3)
+    assert giving.due(image, 0) == []
+    assert giving.due(image, AFTER_MS) == [GiveLeadership(2, 12, keys(0), 1)]
+
+
+def test_who_is_no_replica_gives_a_partition_to_the_first_that_lives():
+    image = with_fields(image_of(2, b1="fenced"), replicas=(1, 3))
+    giving = GivingBack(2, 12)
+    assert giving.due(image, 0) == []
+
+    assert giving.due(image, AFTER_MS) == [GiveLeadership(2, 12, keys(0), 3)]
 
 
 def test_a_few_go_at_a_time():

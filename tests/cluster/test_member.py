@@ -17,8 +17,12 @@ from coterie.broker.cluster.changes import (
     DeleteTopics,
     NewTopic,
     NotChanged,
+    PartitionKey,
+    Reassignment,
+    ReassignPartitions,
     SetSetting,
     TakeOver,
+    UnregisterBroker,
     Why,
 )
 from coterie.broker.cluster.image import Image
@@ -357,3 +361,56 @@ def test_an_image_contradicts_what_was_led_in_the_same_epoch_or_a_later_one():
     assert contradicts(before, Image(), 1)
     assert not contradicts(Image(), before, 1)
     assert not contradicts(before, other.image, 1)
+
+
+# -- what an operator asks for
+
+
+def leader_of(cluster: Members, number: int) -> int | None:
+    row = cluster.database.metadata.image.partition(UUID(int=1), number)
+    assert row is not None
+    return row.leader
+
+
+def test_a_partition_that_is_moved_is_given_away_at_once_by_its_leader(cluster: Members):
+    row = cluster.database.metadata.image.partition(UUID(int=1), 0)
+    assert row is not None
+    assert row.leader == 1
+
+    cluster.change(ReassignPartitions((Reassignment(row.topic_id, 0, row.version, (3,)),)))
+    took_ms = cluster.until(lambda: leader_of(cluster, 0) == 3)
+
+    assert took_ms < 200
+    assert [*cluster.brokers[0].hosting.released] == [PartitionKey(row.topic_id, 0, row.leader_epoch)]
+    cluster.run(100)
+    assert cluster.brokers[2].hosting.led["orders", 0] == (3, row.leader_epoch + 1)
+
+
+def test_a_broker_that_dies_before_it_has_given_a_partition_away_leaves_it_to_whom_it_was_to_go(
+    cluster: Members,
+):
+    row = cluster.database.metadata.image.partition(UUID(int=1), 0)
+    assert row is not None
+    cluster.brokers[0].kill()
+
+    cluster.change(ReassignPartitions((Reassignment(row.topic_id, 0, row.version, (3, 2)),)))
+    cluster.until(lambda: leader_of(cluster, 0) != 1)
+
+    assert leader_of(cluster, 0) == 3
+
+
+def test_a_broker_that_is_unregistered_and_comes_back_is_a_member_as_any_other(cluster: Members):
+    broker = cluster.brokers[2]
+    epoch = cluster.database.metadata.image.brokers[3].broker_epoch
+    broker.reaches = False
+    for session in [*cluster.database.metadata._sessions]:
+        if session.broker_id == 3:
+            session.end()
+    cluster.until(lambda: 3 not in cluster.database.metadata.image.live)
+    cluster.change(UnregisterBroker(3, epoch))
+
+    broker.reaches = True
+    cluster.until(lambda: 3 in cluster.database.metadata.image.live)
+
+    assert cluster.database.metadata.image.brokers[3].is_registered
+    assert broker.hosting.sentence is None

@@ -18,6 +18,7 @@ from coterie.broker.cluster.leaders import (
     first_leader,
     led_by,
     mixed,
+    reassigned,
 )
 
 INTERNAL, OURS = UUID(int=1), UUID(int=2)
@@ -107,6 +108,22 @@ def test_whoever_is_given_a_partition_by_count_has_no_more_than_the_others(image
         by_count = [row for row in by_count if before_next(image, row) not in candidates]
         for row in by_count:
             assert row.leader is None or counts[row.leader] <= min(counts.values()) + 1
+
+
+@given(images(replicas_least=1), st.lists(st.integers(1, 9), min_size=1, max_size=3, unique=True))
+def test_replicas_that_are_others_move_no_leader_that_lives_and_ask_for_one_of_them(image, wanted):
+    replicas = tuple(wanted)
+    for was in image.all_partitions():
+        row = reassigned(image, was, replicas, version=2)
+        assert row.replicas == replicas
+        assert row.leader == was.leader or was.leader is None
+        assert row.leader_epoch == was.leader_epoch + (row.leader != was.leader)
+        assert row.next_leader is None or row.next_leader in replicas
+        live = [one for one in replicas if one in image.live]
+        if live and was.leader not in replicas:
+            assert row.next_leader or row.leader in live
+        if was.leader is None and not was.next_leader:
+            assert row.leader == (live[0] if live else None)
 
 
 def before_next(image: Image, row: PartitionRow) -> int | None:

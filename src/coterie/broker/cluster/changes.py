@@ -25,7 +25,14 @@ from coterie.broker.cluster.image import (
     SettingRow,
     TopicRow,
 )
-from coterie.broker.cluster.leaders import after_departure, after_registration, first_leader, moved_to
+from coterie.broker.cluster.leaders import (
+    after_departure,
+    after_registration,
+    first_leader,
+    moved_to,
+    reassigned,
+    to_be_led_by,
+)
 
 
 class Why(StrEnum):
@@ -34,6 +41,8 @@ class Why(StrEnum):
     OTHER_EPOCH = "the broker is registered in another epoch"
     FENCED = "the broker is fenced"
     NOT_LIVE = "the broker that is to lead is not live"
+    NOT_REGISTERED = "no such broker is registered"
+    LIVES = "the broker is not fenced"
     BEATS_ON = "the broker has sent a heartbeat meanwhile"
     NAME_TAKEN = "there is a topic of the name"
     NAME_COLLIDES = "there is a topic whose name differs only in dots and underscores"
@@ -193,25 +202,28 @@ def _departed(image: Image, broker_id: int) -> Delta:
     return _delta(image, brokers=[fenced], partitions=after_departure(image, broker_id, version=version))
 
 
-# -- who leads
-
-
-class SetNextLeader(NamedTuple):
-    """A leader names the broker that is to make itself ready for some of its partitions; None: no more."""
+class UnregisterBroker(NamedTuple):
+    """A broker that is fenced is gone for good: it is none of the cluster's any more. If it comes after all,
+    it registers as any other.
+    """
 
     broker_id: int
     broker_epoch: int
-    partitions: tuple[PartitionKey, ...]
-    next_leader: int | None
 
     def rows(self, image: Image, new_partition_id: int) -> Delta | NotChanged:
-        """Return the partitions."""
-        found = _led(image, self.broker_id, self.broker_epoch, self.partitions)
-        if isinstance(found, NotChanged):
-            return found
-        version, next_leader = image.version + 1, self.next_leader
-        rows = [row._replace(next_leader=next_leader, version=version) for row in found]
-        return _delta(image, partitions=rows)
+        """Return the broker, without a registration."""
+        row = image.brokers.get(self.broker_id)
+        if row is None or not row.is_registered:
+            return NotChanged(Why.NOT_REGISTERED)
+        if row.broker_epoch != self.broker_epoch:
+            return NotChanged(Why.OTHER_EPOCH, row.broker_epoch, row.incarnation)
+        if row.state is not BrokerState.FENCED:
+            return NotChanged(Why.LIVES, row.broker_epoch, row.incarnation)
+        gone = row._replace(incarnation=ZERO_UUID, listeners=(), rack=None, version=image.version + 1)
+        return _delta(image, brokers=[gone])
+
+
+# -- who leads
 
 
 class GiveLeadership(NamedTuple):
@@ -254,6 +266,58 @@ def _led(
             return NotChanged(Why.CHANGED)
         found.append(row)
     return found
+
+
+class Reassignment(NamedTuple):
+    """One partition, the version of its row that a change goes by, and the replicas that it is to have."""
+
+    topic_id: UUID
+    number: int
+    made_from: int
+    replicas: tuple[int, ...]
+
+
+class ReassignPartitions(NamedTuple):
+    """Give partitions other replicas, all of them or none. The records are the engine's: nothing is copied.
+
+    Where the leader is none of them any more it is to give the partition to the first of them that lives.
+    """
+
+    reassignments: tuple[Reassignment, ...]
+
+    def rows(self, image: Image, new_partition_id: int) -> Delta | NotChanged:
+        """Return the partitions."""
+        rows = []
+        for topic_id, number, made_from, replicas in self.reassignments:
+            row = image.partition(topic_id, number)
+            if row is None:
+                return NotChanged(Why.NO_TOPIC)
+            if row.version != made_from:
+                return NotChanged(Why.CHANGED)
+            rows.append(reassigned(image, row, replicas, version=image.version + 1))
+        return _delta(image, partitions=rows)
+
+
+class ElectLeaders(NamedTuple):
+    """Have partitions be led by the first of their replicas, all of them or none; leaders give theirs."""
+
+    partitions: tuple[PartitionKey, ...]
+
+    def rows(self, image: Image, new_partition_id: int) -> Delta | NotChanged:
+        """Return the partitions that are led by another."""
+        rows = []
+        for topic_id, number, leader_epoch in self.partitions:
+            row = image.partition(topic_id, number)
+            if row is None:
+                return NotChanged(Why.NO_TOPIC)
+            preferred = row.replicas[0]
+            if row.leader_epoch != leader_epoch:
+                return NotChanged(Why.CHANGED)
+            if preferred not in image.live:
+                return NotChanged(Why.NOT_LIVE)
+            if row.leader != preferred:
+                rows.append(to_be_led_by(row, preferred, version=image.version + 1))
+        return _delta(image, partitions=rows)
 
 
 # -- topics
@@ -394,8 +458,10 @@ Change: TypeAlias = (
     | TakeOver
     | StartLeaving
     | LeaveCluster
-    | SetNextLeader
+    | UnregisterBroker
     | GiveLeadership
+    | ReassignPartitions
+    | ElectLeaders
     | CreateTopics
     | AddPartitions
     | DeleteTopics

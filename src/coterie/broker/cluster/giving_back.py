@@ -1,4 +1,5 @@
-"""A leader gives partitions to their preferred leaders, the first of their replicas, once these are back.
+"""A leader gives partitions to others: to whom an operator has asked for, and to their preferred leaders, the
+first of their replicas, once these are back.
 
 Only the leader itself gives away what a live broker leads. It stops deciding there first, and whether its
 offer has been carried out it may not hear: so what it has offered in a leader epoch it leads in that one no
@@ -7,7 +8,7 @@ more. If the other did not take it, it gives it to itself, in the next.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from coterie.broker.cluster.changes import Changed, GiveLeadership, NotChanged, PartitionKey
 from coterie.broker.cluster.image import Image, PartitionRow
@@ -44,8 +45,8 @@ class GivingBack:
             self._offered |= dict.fromkeys(back, False)
             return [self._offer(back, self._broker_id)]
         offers: dict[int, list[PartitionKey]] = {}
-        for row in self._to_give_back(image, now_ms)[: max(AT_ONCE - len(self._offered), 0)]:
-            offers.setdefault(row.replicas[0], []).append(_key(row))
+        for row, to in self._to_give(image, now_ms)[: max(AT_ONCE - len(self._offered), 0)]:
+            offers.setdefault(to, []).append(_key(row))
         self._offered |= {key: False for keys in offers.values() for key in keys}
         return [self._offer(tuple(keys), to) for to, keys in offers.items()]
 
@@ -71,18 +72,30 @@ class GivingBack:
         row = image.partition(key.topic_id, key.number)
         return row is not None and row.leader == self._broker_id and row.leader_epoch == key.leader_epoch
 
-    def _to_give_back(self, image: Image, now_ms: int) -> list[PartitionRow]:
-        """Return the partitions whose preferred leader has been live for long enough, by their ids. Those for
-        which another broker makes itself ready are being moved already.
-        """
+    def _to_give(self, image: Image, now_ms: int) -> list[tuple[PartitionRow, int]]:
+        """Return the partitions that others are to lead by now, by their ids, and who is to."""
         since = {one: at_ms for (one, _), at_ms in self._live_since.items() if one != self._broker_id}
-        waiting = [
-            (since[row.replicas[0]] + AFTER_MS, row)
+        elsewhere = [
+            row
             for row in self._led(image)
-            if row.replicas[:1] and row.replicas[0] in since and row.next_leader is None
+            if row.replicas[:1] != (self._broker_id,) or row.next_leader is not None
         ]
-        self.next_ms = min((at_ms for at_ms, _ in waiting), default=None)
-        return [row for at_ms, row in waiting if at_ms <= now_ms]
+        found = [(row, self._next_leader(row, since, now_ms)) for row in elsewhere]
+        waiting = [(row, *next_leader) for row, next_leader in found if next_leader is not None]
+        self.next_ms = min((at_ms for *_, at_ms in waiting), default=None)
+        return [(row, to) for row, to, at_ms in waiting if at_ms <= now_ms]
+
+    def _next_leader(
+        self, row: PartitionRow, since: Mapping[int, int], now_ms: int
+    ) -> tuple[int, int] | None:
+        """Return the broker that is to lead a partition, and from when on: one that was asked for, at once;
+        else the preferred leader, or where this one is no replica the first that lives, after a while.
+        """
+        if row.next_leader is not None and row.next_leader in since:
+            return row.next_leader, now_ms
+        candidates = row.replicas[:1] if self._broker_id in row.replicas else row.replicas
+        to = next((one for one in candidates if one in since), None)
+        return None if to is None else (to, since[to] + AFTER_MS)
 
     def _led(self, image: Image) -> Iterable[PartitionRow]:
         return (row for row in led_by(image, self._broker_id) if self.leads(row))

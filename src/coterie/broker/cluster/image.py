@@ -2,7 +2,7 @@
 
 Every row bears the version of the change that wrote it, so whatever has changed since a version is the rows
 above it. Rows are never removed from the engine's tables: a topic that is gone is marked as deleted, a
-setting that is gone has no value, a broker that is gone is fenced.
+setting that is gone has no value, a broker that is gone is fenced, and of no incarnation once it was removed.
 """
 
 from __future__ import annotations
@@ -49,6 +49,11 @@ class BrokerRow(NamedTuple):
     software: str
     version: int
 
+    @property
+    def is_registered(self) -> bool:
+        """Whether a process has registered as the broker since it was removed from the cluster, if it was."""
+        return self.incarnation.int != 0
+
 
 class TopicRow(NamedTuple):
     """One topic."""
@@ -63,7 +68,10 @@ class TopicRow(NamedTuple):
 
 
 class PartitionRow(NamedTuple):
-    """One partition: who may lead it, and who does. The first of the replicas is the preferred leader."""
+    """One partition: who may lead it, and who does. The first of the replicas is the preferred leader.
+
+    The leader is to give it to the `next_leader` as soon as that lives.
+    """
 
     partition_id: int
     topic_id: UUID

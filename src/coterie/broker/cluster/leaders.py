@@ -129,6 +129,29 @@ def moved_to(row: PartitionRow, leader: int | None, *, version: int) -> Partitio
     return moved
 
 
+def to_be_led_by(row: PartitionRow, broker_id: int, *, version: int) -> PartitionRow:
+    """Return a partition that a live broker is to lead: at once where nobody leads it, else its leader is to
+    give it to that one.
+    """
+    if row.leader is None:
+        return moved_to(row, broker_id, version=version)
+    return row._replace(next_leader=broker_id, version=version)
+
+
+def reassigned(image: Image, row: PartitionRow, replicas: tuple[int, ...], *, version: int) -> PartitionRow:
+    """Return a partition with other replicas, of which the first that lives is to lead it unless one of them
+    does already, or is about to.
+    """
+    placed = row._replace(replicas=replicas, version=version)
+    if row.next_leader in replicas:
+        return placed
+    placed = placed._replace(next_leader=None)
+    live = next((broker_id for broker_id in replicas if broker_id in image.live), None)
+    if row.leader in replicas or live is None:
+        return placed
+    return to_be_led_by(placed, live, version=version)
+
+
 def first_leader(image: Image, partition_id: int, replicas: Sequence[int]) -> int | None:
     """Return the broker that leads a new partition: the first live one of its replicas, else any live one."""
     found = next((broker_id for broker_id in replicas if broker_id in image.live), None)
