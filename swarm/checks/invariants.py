@@ -162,7 +162,7 @@ class Checks:
     def handled(self, call: Call) -> None:
         """Take note of what a request means, once its handler has returned."""
         standing = call.standing
-        if call.api not in OF_A_GROUP or not standing.active:
+        if call.api not in OF_A_GROUP or not self._may_change(call):
             return
         if call.api in (ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP):
             self._supersede(call)
@@ -185,6 +185,10 @@ class Checks:
             watch.excused.update(call.leaving)
         elif call.api == ApiKey.JOIN_GROUP:
             self._excuse_join(call, watch)
+
+    def _may_change(self, call: Call) -> bool:
+        """Return whether a request may change its group: whoever is asked serves it."""
+        return call.standing.active
 
     def _supersede(self, call: Call) -> None:
         """A member's newer request takes the place of its parked one, which is never answered (JG-21)."""

@@ -63,6 +63,12 @@ class ClusteredChecks(Checks):
             )
         return super()._standing(call, group)
 
+    def _may_change(self, call: Call) -> bool:
+        """Return whether a request may change its group. What comes before the process hears that the
+        database went back counts after all, if nothing is lost that the process goes by.
+        """
+        return call in self._unheard or super()._may_change(call)
+
     def _patience_for(self, call: Call) -> int:
         patience_ms = super()._patience_for(call)
         return patience_ms + MARKERS_MS if call.api in IN_TRANSACTIONS else patience_ms

@@ -68,7 +68,7 @@ class Fates:
             for call in called:
                 call()
         effect_ms = world.random.choice((1, 1, 1, 2, 5))
-        answer_ms = effect_ms + world.random.choice((0, 1, 3))
+        answer_ms = effect_ms + world.random.choice((1, 1, 3))  # in one millisecond it might come before
         if process is not None and process.is_cut_off:
             process.silent_until_ms = world.now_ms + SILENCE_MS
             return LaneFate(None, None)

@@ -124,6 +124,14 @@ class ReachedReader:
         with process.over.acting(process):
             self._reader.read_logs(wanted, lambda answer: process.run(lambda: done(answer)), history=history)
 
+    def find_unbegun(
+        self, led: Sequence[LogWanted], done: Callable[[Sequence[int] | Broken], None], *, history: str
+    ) -> None:
+        """Find leader epochs that have not begun."""
+        process = self._process
+        with process.over.acting(process):
+            self._reader.find_unbegun(led, lambda answer: process.run(lambda: done(answer)), history=history)
+
     def save_starts(
         self, starts: Mapping[int, int], done: Callable[[Broken | None], None], *, history: str
     ) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from coterie.storage.remote.reading import LogWanted, RemoteReader, StoredLog
 from coterie.storage.remote.session import Broken
@@ -43,6 +43,15 @@ async def save(database: LaneDatabase, starts: Mapping[int, int], *, history: st
         return await answered
 
 
+async def unbegun(database: LaneDatabase, *led: tuple[int, int], history: str = "") -> Sequence[int] | Broken:
+    """Return the partitions in which an epoch has not begun."""
+    answered: asyncio.Future[Sequence[int] | Broken] = asyncio.get_running_loop().create_future()
+    asked = [LogWanted(*one) for one in led]
+    database.reader().find_unbegun(asked, answered.set_result, history=history or database.history)
+    async with asyncio.timeout(ANSWERED_WITHIN_S):
+        return await answered
+
+
 def test_an_epoch_begins_where_each_log_ends_and_all_of_it_is_read(play: Play):
     async def scene(database: LaneDatabase, lane: Asking) -> None:
         rows = [a_chunk(0, 2), a_chunk(3, 9), a_chunk(0, partition=2)]
@@ -72,6 +81,15 @@ def test_an_epoch_that_has_begun_stays_where_it_has_and_none_begins_behind_a_lat
     play(scene)
 
 
+def test_it_is_known_which_epochs_have_not_begun(play: Play):
+    async def scene(database: LaneDatabase, lane: Asking) -> None:
+        await read(database, (1, 4), (2, 6))
+        assert await unbegun(database, (3, 1), (1, 4), (2, 5)) == [2, 3]
+        assert await unbegun(database) == []
+
+    play(scene)
+
+
 def test_a_start_moves_up_and_never_back_and_the_row_that_holds_it_is_read(play: Play):
     async def scene(database: LaneDatabase, lane: Asking) -> None:
         rows = [a_chunk(0, 1), a_chunk(2, 3), a_chunk(4, 5)]
@@ -91,6 +109,7 @@ def test_a_database_of_another_history_is_not_asked(play: Play):
         reader = database.reader()
         assert isinstance(await read(database, (1, 4), reader=reader, history="another"), Broken)
         assert isinstance(await save(database, {1: 3}, history="another"), Broken)
+        assert isinstance(await unbegun(database, (1, 4), history="another"), Broken)
         assert await read(database, (1, 3), reader=reader) == {1: StoredLog(1, 0, 0, [(3, 0)], [])}
 
     play(scene)

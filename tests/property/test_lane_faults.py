@@ -335,7 +335,7 @@ def a_lane_that_goes_on_by_itself_after_a_loss(patch: pytest.MonkeyPatch) -> Non
 
         return lost
 
-    instead(patch, Lane, "_lose", lose)
+    instead(patch, Lane, "lose", lose)
 
 
 @fault.from_seed(0)

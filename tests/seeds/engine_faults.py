@@ -29,7 +29,7 @@ from coterie.broker.runtime.shards import HostedShard
 from coterie.broker.runtime.topic_shards import ShardsOfTopic
 from coterie.storage.remote.lane import Lane
 from coterie.storage.remote.log import RemoteLog
-from coterie.storage.remote.pretended import Tables
+from coterie.storage.remote.pretended import PretendedReader, Tables
 from coterie.storage.remote.session import Reopened
 from coterie.storage.remote.store import RemoteStore
 
@@ -246,9 +246,20 @@ def whoever_reads_all_anew_serves_before_its_lanes_have_looked() -> Iterator[Non
 
 
 @fault
+def a_log_whose_leader_epoch_is_lost_is_gone_on_with() -> Iterator[None]:
+    """The leader before had written all of it, and no lane of this one misses a row."""
+
+    def found(before: Any) -> Any:
+        return lambda self, led, done, *, history: before(self, [], done, history=history)
+
+    with patched(PretendedReader, "find_unbegun", found):
+        yield
+
+
+@fault
 def rows_that_are_lost_are_not_missed() -> Iterator[None]:
     """A shard goes on with what the database does not have any more."""
-    with patched(Lane, "_lose", lambda _: lambda self: self._next_round()):
+    with patched(Lane, "lose", lambda _: lambda self, *_: self._next_round()):
         yield
 
 

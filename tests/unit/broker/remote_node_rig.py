@@ -53,6 +53,11 @@ class ReaderAtHand:
     ) -> None:
         self.asked.append(lambda: done(self.tables.read_logs(wanted)))
 
+    def find_unbegun(
+        self, led: Sequence[LogWanted], done: Callable[[Sequence[int] | Broken], None], *, history: str
+    ) -> None:
+        self.asked.append(lambda: done(self.tables.unbegun(led)))
+
     def save_starts(
         self, starts: Mapping[int, int], done: Callable[[Broken | None], None], *, history: str
     ) -> None:

@@ -489,6 +489,7 @@ def test_rows_that_were_lost_are_told_and_the_lanes_go_on_when_logs_are_opened_a
     broker.open(epoch=1)
     brokers.settle()
     broker.store.go_on(brokers.engine.history)
+    brokers.settle()
     broker.append("again")
     brokers.settle()
     assert broker.landed[3:] == ["again"]
@@ -532,6 +533,39 @@ def test_it_is_drained_when_all_lanes_have_looked_at_an_engine_that_may_have_gon
     brokers.settle()
 
     assert looked == [[life + 1 for life in lives]]
+
+
+def test_a_log_is_lost_whose_leader_epoch_has_not_begun_in_the_engine_that_goes_on(
+    brokers: Brokers, broker: Broker
+):
+    """All of it was written by the leader before, so no lane of this one misses a row."""
+    other = brokers.broker(2)
+    other.append("kept")
+    brokers.settle()
+    mark = brokers.engine.tables.journal.mark()
+    other.append("lost")
+    brokers.settle()
+    broker.log(OTHERS)
+    assert offsets(broker.log(epoch=1)) == [0, 1]
+    brokers.engine.go_away(to=mark)
+    brokers.engine.come_back()
+    brokers.engine.tables.lead(IDS[OTHERS], 0)
+    brokers.fates["find-unbegun"] = [Fate(effect_ms=None, failure=BROKEN)]
+    drained: list[str] = []
+    broker.append("behind what is lost")
+
+    broker.store.go_on(brokers.engine.history)
+    broker.store.drained(lambda: drained.append("drained"))
+    brokers.settle()
+
+    assert broker.told == [("lost", frozenset({ORDERS}))]
+    assert broker.landed == [f"behind what is lost: {Code.NOT_LEADER_OR_FOLLOWER.name}"]
+    assert drained == []
+    broker.open(epoch=2)
+    brokers.settle()
+    broker.store.go_on(brokers.engine.history)
+    brokers.settle()
+    assert (drained, offsets(broker.log())) == (["drained"], [0])
 
 
 def test_no_log_is_opened_on_an_engine_that_has_gone_back_before_its_history_is_known(

@@ -66,7 +66,8 @@ def contradicts(before: Image, after: Image, me: int) -> bool:
     """Return whether an image is not what another became: the engine has gone back to an older state, and
     what this broker led in an epoch there, another may lead now in the same, or it in an earlier one.
 
-    What cannot be seen of it is in partitions that the broker leads in both, in one epoch.
+    What cannot be seen of it is in partitions that the broker leads in both, in one epoch: there the store
+    looks whether that epoch has begun.
     """
     mine, now = before.brokers.get(me), after.brokers.get(me)
     if mine is not None and (now is None or now.broker_epoch < mine.broker_epoch):

@@ -46,6 +46,11 @@ SELECT chunk.* FROM unnest($1::int[], $2::bigint[]) AS wanted (id, start_offset)
   FROM coterie.chunks_keep WHERE partition_id = wanted.id AND last_offset >= wanted.start_offset
   ORDER BY base_offset OFFSET 0) AS chunk
 """
+UNBEGUN = """
+SELECT led.id FROM unnest($1::int[], $2::int[]) AS led (id, epoch) WHERE NOT EXISTS (
+  SELECT FROM coterie.leader_epochs AS there WHERE there.partition_id = led.id AND there.epoch = led.epoch)
+ORDER BY led.id
+"""
 SAVE_STARTS = """
 INSERT INTO coterie.logs AS there (partition_id, start_offset)
 SELECT id, start_offset FROM unnest($1::int[], $2::bigint[]) AS log (id, start_offset) ORDER BY id
@@ -84,6 +89,11 @@ class PostgresReader:
         history: str,
     ) -> None:
         self._run(partial(_read_logs, wanted, self._move), done, history)
+
+    def find_unbegun(
+        self, led: Sequence[LogWanted], done: Callable[[Sequence[int] | Broken], None], *, history: str
+    ) -> None:
+        self._run(partial(_find_unbegun, led), done, history)
 
     def save_starts(
         self, starts: Mapping[int, int], done: Callable[[Broken | None], None], *, history: str
@@ -207,6 +217,12 @@ async def _read_chunks(
         count += len(rows)
         wanted = max(ROWS_AT_ONCE, min(ROWS_AT_ONCE_MAX, BYTES_AT_ONCE * count // (size + 1)))
     return found, None
+
+
+async def _find_unbegun(led: Sequence[LogWanted], connection: Connection) -> list[int]:
+    epochs = [one.leader_epoch for one in led]
+    rows = await connection.fetch(UNBEGUN, [one.partition_id for one in led], epochs)
+    return [one for (one,) in rows]
 
 
 async def _save_starts(starts: Mapping[int, int], connection: Connection) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from functools import partial
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -231,6 +231,24 @@ class Lane:
         if self.state == self.LOST:
             self._reopen("rows were lost")
 
+    def lose(self, known: Set[int] = frozenset()) -> None:
+        """Take note that the database lacks what it had confirmed, in partitions that are `known` to have
+        lost rows, whoever has written them, or in any: refuse what is held, and take nothing until `go_on`.
+        """
+        if self.closed:
+            return
+        log.error("%s: the database has lost what it had confirmed", self)
+        self.state = self.LOST
+        self._due_ms = None
+        self.session.abort()
+        partitions = {*known, *self._acknowledged}
+        if self._round:
+            partitions.update(chunk.partition_id for chunk in self._round.chunks)
+        partitions.update(append.partition_id for append in self._gathered)
+        self._acknowledged.clear()
+        self.listener.lost(frozenset(partitions))
+        self._undo(self._not_leader())
+
     def look_again(self) -> None:
         """Begin the next life at once, and look whether what has landed is there: the connection may be with
         an engine that has been replaced by one that was behind.
@@ -438,7 +456,7 @@ class Lane:
         if looked_too_late:
             self._reopen("rows were deleted meanwhile")
         elif lost:
-            self._lose()
+            self.lose()
         elif self._round is not None:
             self._send(self._round)
         else:
@@ -447,19 +465,6 @@ class Lane:
     def _last_acknowledged(self) -> RowIdentity | None:
         """Return the row that landed last, of those that nobody may have deleted."""
         return next(reversed(self._acknowledged.values()), None)
-
-    def _lose(self) -> None:
-        log.error("%s: the database has lost what it had confirmed", self)
-        self.state = self.LOST
-        self._due_ms = None
-        self.session.abort()
-        partitions = {*self._acknowledged}
-        if self._round:
-            partitions.update(chunk.partition_id for chunk in self._round.chunks)
-        partitions.update(append.partition_id for append in self._gathered)
-        self._acknowledged.clear()
-        self.listener.lost(frozenset(partitions))
-        self._undo(self._not_leader())
 
     def _close(self, reason: str) -> None:
         self.state = self.CLOSED

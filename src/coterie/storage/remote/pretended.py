@@ -59,7 +59,7 @@ class Fate(NamedTuple):
 
 Chooser: TypeAlias = Callable[[str], Fate]
 """Draws the Fate of a statement, by its name; append, begin-life and look are those of a lane,
-read-logs and save-starts those of a reader.
+read-logs, find-unbegun and save-starts those of a reader.
 """
 
 
@@ -165,6 +165,10 @@ class Tables:
     def epochs(self, partition_id: int) -> list[tuple[int, int]]:
         """Return the leader epochs that have begun in a partition, and where."""
         return [(key[1], start) for key, start in self.leader_epochs.items() if key[0] == partition_id]
+
+    def unbegun(self, led: Sequence[LogWanted]) -> list[int]:
+        """Return the partitions in which a leader epoch has not begun."""
+        return sorted(one.partition_id for one in led if tuple(one) not in self.leader_epochs)
 
     def save_starts(self, starts: Mapping[int, int]) -> None:
         """Have logs start at offsets, unless they start later already."""
@@ -380,6 +384,11 @@ class PretendedReader:
         history: str,
     ) -> None:
         self._execute("read-logs", lambda tables: tables.read_logs(wanted), done, history)
+
+    def find_unbegun(
+        self, led: Sequence[LogWanted], done: Callable[[Sequence[int] | Broken], None], *, history: str
+    ) -> None:
+        self._execute("find-unbegun", lambda tables: tables.unbegun(led), done, history)
 
     def save_starts(
         self, starts: Mapping[int, int], done: Callable[[Broken | None], None], *, history: str

@@ -70,6 +70,12 @@ class RemoteReader(Protocol):
         """
         ...
 
+    def find_unbegun(
+        self, led: Sequence[LogWanted], done: Callable[[Sequence[int] | Broken], None], *, history: str
+    ) -> None:
+        """Find the partitions in which a leader epoch has not begun: their ids, ascending."""
+        ...
+
     def save_starts(
         self, starts: Mapping[int, int], done: Callable[[Broken | None], None], *, history: str
     ) -> None:

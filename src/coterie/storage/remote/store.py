@@ -7,7 +7,7 @@ asked for in an epoch that is over by the time it comes is of no interest, and n
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import partial
 from itertools import islice
 from typing import ClassVar, Final, NamedTuple, Protocol
@@ -137,6 +137,8 @@ class RemoteStore:
         self._reading: object = None  # the read that is under way
         self._attempts = 0  # to read, that have failed since one did not
         self._wakes_ms: int | None = None
+        self._looking: object = None  # the look for leader epochs that is under way
+        self._when_looked: list[Callable[[], None]] = []
         self._when_room: list[Callable[[], None]] = []
 
     # -- broker epochs
@@ -187,21 +189,59 @@ class RemoteStore:
             one.close()
         self.logs.clear()
         self._undecided.clear()
+        self._have_looked()
         self._tell_of_room()
 
     def go_on(self, history: str) -> None:
         """Go by an engine of this history from now on: it may have gone back, and its metadata was read anew.
-        All lanes look whether it has what has landed; those that have lost rows go on, too.
 
-        `drained` tells when they have looked.
+        Where a log's leader epoch has not begun there, what was read when it began may be gone, whoever wrote
+        it: its lane has lost rows. The others look whether what they have landed is there, and go on, if they
+        had lost rows before, too. `drained` tells when all that is done.
         """
-        self.history = history
-        for lane in self.lanes:
+        looking = self._looking = object()
+        led = tuple(self.logs.values())
+        wanted = [LogWanted(one.partition_id, one.latest_epoch) for one in led]
+
+        def look() -> None:
+            if looking is self._looking:
+                self._reader.find_unbegun(wanted, found, history=history)
+
+        def found(unbegun: Sequence[int] | Broken) -> None:
+            if looking is not self._looking:
+                return
+            if isinstance(unbegun, Broken):
+                self._later(PAUSES_MS[0], look)
+                return
+            self.history = history
+            gone = frozenset(unbegun)
+            for lane in self.lanes:
+                self._go_on(lane, {one.partition_id for one in led if one.lane is lane} & gone)
+            if looking is self._looking:  # nobody who was called has ended the epoch
+                self._have_looked()
+                self._look_at_lanes()
+                self._reading = None
+                self._read_next()
+
+        if wanted:
+            look()
+        else:
+            found(())
+
+    @staticmethod
+    def _go_on(lane: Lane, lost: Set[int]) -> None:
+        if lost:
+            lane.lose(lost)
+        else:
             lane.go_on()
             lane.look_again()
-        self._look_at_lanes()
-        self._reading = None
-        self._read_next()
+
+    def _have_looked(self) -> None:
+        """Call those who wait for a look at the leader epochs, which is over."""
+        self._looking = None
+        waiting, self._when_looked = self._when_looked, []
+        for callback in waiting:
+            callback()
 
     # -- opening and dropping
 
@@ -391,7 +431,12 @@ class RemoteStore:
             there.lane.ask(append)
 
     def drained(self, done: Callable[[], None]) -> None:
-        """Have `done` called, once, when all that was asked for or appended so far is landed or refused."""
+        """Have `done` called, once, when all that was asked for or appended so far is landed or refused, and
+        all has been looked at that `go_on` looks at.
+        """
+        if self._looking is not None:
+            self._when_looked.append(partial(self.drained, done))
+            return
         left = len(self.lanes)
 
         def decided() -> None:
