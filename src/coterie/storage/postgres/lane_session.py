@@ -170,6 +170,7 @@ class _LaneConnection:
 
     def __init__(self, connection: asyncpg.Connection, place: LanePlace) -> None:
         self.busy = False
+        self._aborted = False
         self._connection = connection
         self._place = place
         self._prepared: dict[str, asyncpg.prepared_stmt.PreparedStatement] = {}
@@ -178,6 +179,7 @@ class _LaneConnection:
 
     def abort(self) -> None:
         """Drop the socket. A statement that is under way goes on, or not."""
+        self._aborted = True
         self._connection.terminate()
 
     def _take_warning(self, _: object, message: asyncpg.PostgresLogMessage) -> None:
@@ -200,6 +202,10 @@ class _LaneConnection:
             answer = await asked()
         except LOST as error:
             answer = failure_of(error)
+        except Exception as error:
+            if not self._aborted:  # else the driver fails somehow between two statements
+                raise
+            answer = Broken(f"{type(error).__name__}: {error}")
         self.busy = False
         return self._warnings[0] if self._warnings and not isinstance(answer, Broken) else answer
 

@@ -113,7 +113,8 @@ class SerialConnection:
             self._end()
             return
         except Exception:
-            log.exception("a connection to the database cannot be begun")
+            if not self._over:  # else the driver fails somehow between two statements: the connection is gone
+                log.exception("a connection to the database cannot be begun")
             self._end()
             return
         self._task = None
@@ -132,7 +133,8 @@ class SerialConnection:
         except LOST as error:
             failure = failure_of(error)
         except Exception as error:
-            log.exception("a job on the database has failed")
+            if not self._over:  # as above
+                log.exception("a job on the database has failed")
             failure = Broken(f"{type(error).__name__}: {error}")
         self._task = None
         if isinstance(failure, Broken):
