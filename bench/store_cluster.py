@@ -138,14 +138,22 @@ class StoreCluster:
         database: str | None = None,
         settings: Mapping[str, str] | None = None,
         log_level: str = "info",
+        ports: Mapping[int, int] | None = None,
     ) -> None:
-        """`folder` takes the logs."""
+        """`folder` takes the logs. `ports` are those at which brokers find the database, by `node.id`; the
+        server's own, unless they are given.
+        """
         self.server = server
         self.database = database or server.new_database()
         given = {**SETTINGS, **(settings or {})}
-        url = server.url(self.database)
         self.brokers = {
-            number: StoreBroker(number, url, folder / f"broker-{number}.log", given, log_level)
+            number: StoreBroker(
+                number,
+                server.url(self.database, port=(ports or {}).get(number)),
+                folder / f"broker-{number}.log",
+                given,
+                log_level,
+            )
             for number in range(1, count + 1)
         }
 

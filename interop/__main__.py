@@ -55,6 +55,7 @@ ALONE = (
 BY_NAME = (
     "anyrequest",
     "cluster",
+    "consistency",
     "postgres",
     "first_run",
     "pythons",
@@ -69,11 +70,12 @@ BY_NAME = (
 )
 AFTERWARDS = ("dumplog",)  # reads what the broker has written, once it has stopped
 # What these draw by chance is drawn anew in each run: a loss that the next run does not show is a loss.
-BY_CHANCE = ("kills", "cluster", "ledger_s3", "postgres")
+BY_CHANCE = ("kills", "cluster", "consistency", "ledger_s3", "postgres")
 MOST_AGAIN = 3  # suites; where more have failed it is no moment of a busy machine
 LANES = 2  # suites at once: most of a suite is waiting
 SUITE_S = 1500
-LONGER_S = {"first_run": 7200, "pythons": 3600}  # whole runs of `make test`, and of its half
+# Whole runs of `make test`, and of its half; an hour of runs.
+LONGER_S = {"first_run": 7200, "pythons": 3600, "consistency": 7200}
 LINES_OF_AN_END = 20  # of a suite that broke off: all that was said is far above, if it was kept
 SUITES: set[int] = set()
 """The process groups of the suites that run."""

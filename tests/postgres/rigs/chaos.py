@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from uuid import UUID
 
+from bench.database_proxy import Proxy, Trouble
 from bench.postgres import Server
 
 from coterie.base.codes import Code
@@ -42,8 +43,6 @@ from coterie.storage.remote.reading import LogWanted, StoredLog
 from coterie.storage.remote.session import Broken
 from coterie.storage.remote.store import LogToOpen, RemoteStore
 from coterie.wire.records.batches import Record, build_batch, records_of, scan
-
-from .proxy import Proxy, Trouble
 
 TOPIC, TOPIC_ID = "orders", UUID(int=7)
 BROKERS = (1, 2, 3)

@@ -1,10 +1,14 @@
-"""A wire that cuts connections, swallows answers, and delivers requests when whoever sent them is gone."""
+"""A proxy before a database that cuts connections, swallows answers, and delivers requests late, also when
+whoever sent them is gone.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
 from enum import Enum, auto
+
+__all__ = ["Link", "Proxy", "Trouble"]
 
 GONE = (OSError, asyncio.IncompleteReadError)
 BYTES_AT_ONCE = 1 << 20
@@ -18,6 +22,8 @@ class Trouble(Enum):
     """Its client is cut off at once, and the server gets it later."""
     DEAF = auto()
     """The server gets it, and its client is cut off before the answer."""
+    HELD = auto()
+    """The server gets it later, and its client waits."""
 
 
 class Link:
@@ -31,6 +37,9 @@ class Link:
         self._server_in, self._server_out = server
         self.trouble: Trouble | None = None
         self.late_s = 0.0
+        """How much later, for `LATE` and `HELD`."""
+        self.slow_s = 0.0
+        """How much later each request is delivered."""
 
     async def run(self) -> None:
         """Carry bytes until either side has gone."""
@@ -42,6 +51,11 @@ class Link:
 
     async def _carry_requests(self) -> None:
         while data := await self._client_in.read(BYTES_AT_ONCE):
+            if self.slow_s:
+                await asyncio.sleep(self.slow_s)
+            if self.trouble is Trouble.HELD:
+                await asyncio.sleep(self.late_s)
+                self.trouble = None
             if self.trouble is None:
                 self._server_out.write(data)
                 await self._server_out.drain()

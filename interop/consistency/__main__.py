@@ -1,0 +1,93 @@
+"""`python -m interop.consistency [--runs N] [--seconds S] [--seed N]`: runs over fresh brokers and databases,
+each with the next seed; what fails when is the seed's. Ends with 1 if something may not be, with its history
+and the brokers' logs kept. `--planted gate` or `lives` takes one of these out, and then it must be found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import secrets
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from importlib.metadata import version
+from pathlib import Path
+
+from bench.kafka import REPOSITORY, SetupError
+from bench.postgres import ensure_installed
+
+from interop.consistency.runs import run
+
+KEPT = REPOSITORY / ".cache" / "consistency"
+PLANTING = Path(__file__).parent / "planting"
+PLANTED = "COTERIE_PLANTED"
+FAULTS = ("gate", "lives")
+SHOWN = 12
+
+
+def say(line: str) -> None:
+    """Print a line at once."""
+    print(line, flush=True)
+
+
+def arguments() -> argparse.Namespace:
+    """Return what was asked for."""
+    parser = argparse.ArgumentParser(prog="python -m interop.consistency", description=__doc__)
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--seed", type=int, default=secrets.randbelow(10**6))
+    parser.add_argument("--planted", choices=FAULTS, help="take this out of the brokers; it must be found")
+    return parser.parse_args()
+
+
+def plant(fault: str) -> None:
+    """Have all processes from now on begin with the fault."""
+    os.environ[PLANTED] = fault
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(PLANTING), os.environ.get("PYTHONPATH", "")]).rstrip(
+        os.pathsep
+    )
+
+
+def one_run(seed: int, seconds: float) -> bool:
+    """Return whether a run showed nothing that may not be; else its folder is kept."""
+    with tempfile.TemporaryDirectory(prefix="coterie-consistency-") as folder:
+        begun = time.monotonic()
+        found = run(seed, seconds, Path(folder), say)
+        for kind, count in Counter(one.kind for one in found).items():
+            say(f"seed {seed}: {kind}: {count}")
+        for problem in found[:SHOWN]:
+            say(f"seed {seed}: {problem}")
+        if found:
+            kept = KEPT / f"{seed}"
+            shutil.rmtree(kept, ignore_errors=True)
+            shutil.copytree(folder, kept)
+            say(f"FAILED seed-{seed}: {found[0]} ({len(found)} in all; kept in {kept})")
+        else:
+            say(f"ok seed-{seed}")
+        say(f"seed {seed}: {time.monotonic() - begun:.0f} s")
+    return not found
+
+
+def main() -> int:
+    """Run what the command line asks for."""
+    asked = arguments()
+    ensure_installed()
+    say(f"client confluent-kafka {version('confluent-kafka')}")
+    seeds = range(asked.seed, asked.seed + asked.runs)
+    if not asked.planted:
+        good = [one_run(seed, asked.seconds) for seed in seeds]
+        return 0 if all(good) else 1
+    plant(asked.planted)
+    found = any(not one_run(seed, asked.seconds) for seed in seeds)
+    say(f"{'ok' if found else 'FAILED'} without-{asked.planted}: {'' if found else 'nothing was '}found")
+    return 0 if found else 1
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except SetupError as failure:
+        sys.exit(str(failure))

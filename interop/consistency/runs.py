@@ -1,0 +1,237 @@
+"""One run: everybody works while the schedule has things fail, then nothing fails, and all is read."""
+
+from __future__ import annotations
+
+import faulthandler
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+from bench.kafka import SetupError
+from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import TopicPartition as Place
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from interop.consistency.checks import Problem, problems
+from interop.consistency.clients import (
+    MEMBER,
+    Client,
+    Committer,
+    GroupMember,
+    OffsetReader,
+    Producing,
+    QuietProducing,
+    Reader,
+    now,
+    records_of,
+)
+from interop.consistency.history import Copies, FinalRead, History, OffsetRead, write_history
+from interop.consistency.schedule import schedule
+from interop.consistency.stage import Stage
+from interop.consistency.transactional import Copier, TransactionalProducing
+
+__all__ = ["run"]
+
+ORDERS, QUIET, LEDGER, SOURCE, TARGET = "orders", "quiet", "ledger", "source", "target"
+TOPICS = {ORDERS: 6, QUIET: 12, LEDGER: 3, SOURCE: 3, TARGET: 3}
+COPYING = "copying"
+GROUPS = {"range-members": "range", "cooperative-members": "cooperative-sticky"}
+COPIED_WITHIN_S = 60.0
+READ_WITHIN_S = 60.0
+FAILURES_AT_ONCE = 6
+# What a broker says of what cannot be.
+SHOUTS = re.compile(r"another leader's|has lost what it had|lacks what it had|gone back|Traceback|conflict")
+
+
+def run(seed: int, seconds: float, folder: Path, say: Callable[[str], None]) -> list[Problem]:
+    """Return what may not be in a run of so many seconds; its history is kept in the folder."""
+    history = History([Copies(group=COPYING, source=SOURCE, target=TARGET)])
+    with Stage(folder) as stage:
+        found = attempt(stage, lambda: work(stage, history, seed, seconds, say), folder)
+        found += attempt(stage, lambda: read_all(stage.cluster.bootstrap, history), folder)
+        found += shouted(stage)
+    write_history(history, folder / "history.jsonl")
+    kinds = Counter(type(one).__name__ for one in history.operations)
+    say(", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())))
+    is_whole = kinds[FinalRead.__name__] == 2 * sum(TOPICS.values())
+    return found + (problems(history) if is_whole else [])
+
+
+def attempt(stage: Stage, what: Callable[[], None], folder: Path) -> list[Problem]:
+    """Return what did not go on in time, if so; where everything stood is kept in the folder."""
+    try:
+        what()
+    except (AssertionError, SetupError, KafkaException) as stuck:
+        with (folder / "threads.txt").open("a", encoding="utf-8") as file:
+            faulthandler.dump_traceback(file, all_threads=True)
+        (folder / "partitions.txt").write_text(stage.partitions(), encoding="utf-8")
+        return [Problem("stuck", str(stuck))]
+    return []
+
+
+def work(stage: Stage, history: History, seed: int, seconds: float, say: Callable[[str], None]) -> None:
+    """Have everybody work while things fail, and a while longer."""
+    bootstrap = stage.cluster.bootstrap
+    create_topics(bootstrap)
+    with working(clients(bootstrap, history), say):
+        play(stage, seed, seconds)
+        stage.heal()
+        until_copied(bootstrap)
+
+
+def create_topics(bootstrap: str) -> None:
+    """Create the topics; those of internal use come with their first use."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    made = admin.create_topics([NewTopic(name, count, 1) for name, count in TOPICS.items()])
+    for outcome in made.values():
+        outcome.result(30)
+
+
+def clients(bootstrap: str, history: History) -> list[Client]:
+    """Return all who work."""
+    to = (bootstrap, history)
+    asked_for = [*GROUPS, "commits-1", "commits-2"]
+    found: list[Client] = [
+        Producing("producer-1", *to, topic=ORDERS, partitions=6, every_s=0.02),
+        Producing("producer-2", *to, topic=ORDERS, partitions=6, every_s=0.03),
+        Producing("source", *to, topic=SOURCE, partitions=3, every_s=0.03),
+        QuietProducing("quiet-1", *to, topic=QUIET, partitions=12, every_s=0.1),
+        QuietProducing("quiet-2", *to, topic=QUIET, partitions=12, every_s=0.15),
+        Reader("committed-reader", *to, topics={ORDERS: 6, LEDGER: 3, TARGET: 3}, read_committed=True),
+        Reader("uncommitted-reader", *to, topics={ORDERS: 6, LEDGER: 3, QUIET: 12}, read_committed=False),
+        TransactionalProducing("ledger-1", *to, topic=LEDGER, partitions=3, every_s=0.03),
+        TransactionalProducing("ledger-2", *to, topic=LEDGER, partitions=3, every_s=0.05),
+        Copier("copier-1", *to, group=COPYING, source=SOURCE, target=TARGET),
+        Copier("copier-2", *to, group=COPYING, source=SOURCE, target=TARGET),
+        Committer("commits-1", *to, topic=ORDERS, partitions=2, every_s=0.05),
+        Committer("commits-2", *to, topic=ORDERS, partitions=2, every_s=0.3),
+        OffsetReader("offsets", *to, groups=asked_for, topic=ORDERS, partitions=6, every_s=0.1),
+    ]
+    for group, assignor in GROUPS.items():
+        found += [
+            GroupMember(f"{group}-{number}", *to, group=group, topic=ORDERS, assignor=assignor)
+            for number in (1, 2)
+        ]
+    return found
+
+
+@contextmanager
+def working(everybody: list[Client], say: Callable[[str], None]) -> Iterator[None]:
+    """Have clients work meanwhile; raises what one of them failed with."""
+    for client in everybody:
+        client.start()
+    try:
+        yield
+    finally:
+        for client in everybody:
+            client.stop()
+        for client in everybody:
+            client.join()
+        say(", ".join(f"{client.name} {client.done}" for client in everybody))
+        say(", ".join(f"{client.name} {dict(client.errors)}" for client in everybody if client.errors))
+    idle = [client.name for client in everybody if not client.done]
+    assert not idle, f"nothing was done by {', '.join(idle)}"
+
+
+def play(stage: Stage, seed: int, seconds: float) -> None:
+    """Have everything fail that the schedule says, when it says so."""
+    begun = now()
+    with ThreadPoolExecutor(FAILURES_AT_ONCE) as failing:
+        failures = []
+        for failure in schedule(seed, seconds):
+            time.sleep(max(0.0, begun + failure.at_s - now()))
+            failures.append(failing.submit(stage.fail, failure))
+        time.sleep(max(0.0, begun + seconds - now()))
+    for one in failures:
+        one.result()
+
+
+def until_copied(bootstrap: str) -> None:
+    """Return once the copies have got to where their source ended when this was called."""
+    asking = Consumer({**MEMBER, "group.id": COPYING, "bootstrap.servers": bootstrap})
+    try:
+        places = [Place(SOURCE, one) for one in range(TOPICS[SOURCE])]
+        until = now() + COPIED_WITHIN_S
+        ends: dict[int, int] = {}
+        done: dict[int, int] | str
+        while True:
+            try:
+                for place in places:
+                    if place.partition not in ends:
+                        ends[place.partition] = asking.get_watermark_offsets(place, 5.0, cached=False)[1]
+                done = {one.partition: one.offset for one in asking.committed(places, 5.0)}
+                if all(done[partition] >= end for partition, end in ends.items()):
+                    return
+            except KafkaException as error:
+                done = str(error)
+            assert now() < until, f"{COPYING} stands at {done}, and {SOURCE} had ended at {ends}"
+            time.sleep(0.1)
+    finally:
+        asking.close()
+
+
+def read_all(bootstrap: str, history: History) -> None:
+    """Note all that there is at the end: of each partition its records, and the offsets of who copies."""
+    for read_committed in (True, False):
+        for topic, partitions in TOPICS.items():
+            for partition in range(partitions):
+                history.add(_read(bootstrap, topic, partition, read_committed=read_committed))
+    asking = Consumer({**MEMBER, "group.id": COPYING, "bootstrap.servers": bootstrap})
+    began = now()
+    found = asking.committed([Place(SOURCE, one) for one in range(TOPICS[SOURCE])], 30.0)
+    asking.close()
+    for one in found:
+        history.add(
+            OffsetRead(
+                group=COPYING,
+                topic=SOURCE,
+                partition=one.partition,
+                offset=max(one.offset, -1),
+                began=began,
+                ended=now(),
+            )
+        )
+
+
+def _read(bootstrap: str, topic: str, partition: int, *, read_committed: bool) -> FinalRead:
+    settings = {
+        **MEMBER,
+        "bootstrap.servers": bootstrap,
+        "group.id": "final",
+        "enable.partition.eof": True,
+        "isolation.level": "read_committed" if read_committed else "read_uncommitted",
+    }
+    consumer = Consumer(settings)
+    consumer.assign([Place(topic, partition, 0)])
+    records: list[tuple[int, str]] = []
+    until = now() + READ_WITHIN_S
+    try:
+        while True:
+            assert now() < until, f"{topic}-{partition} is not read to its end"
+            messages = consumer.consume(500, 0.2)
+            records += [(offset, value) for _, _, offset, value in records_of(messages)]
+            for one in messages:
+                error = one.error()
+                if error is not None and error.code() == KafkaError._PARTITION_EOF:
+                    return FinalRead(
+                        topic=topic,
+                        partition=partition,
+                        read_committed=read_committed,
+                        end=one.offset() or 0,
+                        records=records,
+                    )
+    finally:
+        consumer.close()
+
+
+def shouted(stage: Stage) -> Iterator[Problem]:
+    """Yield what brokers have said of what cannot be."""
+    for number, log in stage.said().items():
+        for line in log.splitlines():
+            if SHOUTS.search(line):
+                yield Problem("a broker says", f"{number}: {line}")

@@ -1,0 +1,198 @@
+"""Clients that work in transactions: one that writes to several partitions, and one that copies a topic."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka import TopicPartition as Place
+
+from interop.consistency.clients import ATTEMPT_S, MEMBER, QUIET, Client, now, records_of
+from interop.consistency.history import BY, Commit, End, History, Outcome, Send, Transaction
+
+__all__ = ["Copier", "TransactionalProducing"]
+
+TRANSACTION_MS = 8_000
+EVERY_ABORTED = 5
+SETTLED_ATTEMPTS = 12
+
+
+class Transactional(Client):
+    """One transactional id, whose producer is made anew after each error: that ends what was left open."""
+
+    def __init__(self, name: str, bootstrap: str, history: History) -> None:
+        super().__init__(name, bootstrap, history)
+        self.number = 0
+        self.lives = 0
+        self.sends: list[Send] = []
+        self._unanswered: dict[str, tuple[str, int, float]] = {}
+
+    @property
+    def transaction(self) -> str:
+        """The name of the transaction."""
+        return f"{self.name}-{self.number}"
+
+    def new_producer(self) -> Producer:
+        """Return a producer that may begin. Raises KafkaException where nobody lets it in time."""
+        self.lives += 1
+        producer = Producer(
+            {**QUIET, "transactional.id": self.name, "transaction.timeout.ms": TRANSACTION_MS}
+            | {"linger.ms": 2, "retry.backoff.ms": 20}
+            | self.settings()
+        )
+        producer.init_transactions(ATTEMPT_S)
+        return producer
+
+    def send(self, producer: Producer, topic: str, partition: int, value: str) -> None:
+        """Send a record of the transaction."""
+        self._unanswered[value] = (topic, partition, now())
+        producer.produce(
+            topic, value.encode(), partition=partition, on_delivery=partial(self._delivered, value)
+        )
+
+    def _delivered(self, value: str, error: Any, message: Any) -> None:
+        if value in self._unanswered:
+            self._note(value, Outcome.UNKNOWN if error else Outcome.OK, None if error else message.offset())
+
+    def _note(self, value: str, outcome: Outcome, offset: int | None) -> None:
+        topic, partition, began = self._unanswered.pop(value)
+        self.history.add(
+            Send(
+                client=f"{self.name}/{self.lives}",
+                topic=topic,
+                partition=partition,
+                value=value,
+                began=began,
+                ended=now(),
+                outcome=outcome,
+                offset=offset,
+                transaction=self.transaction,
+            )
+        )
+
+    def ended(self, end: End) -> None:
+        """Note how the transaction ended, and that of the rest of its records nothing is known."""
+        for value in [*self._unanswered]:
+            self._note(value, Outcome.UNKNOWN, None)
+        self.history.add(Transaction(name=self.transaction, end=end))
+        self.done += end is not End.UNKNOWN
+
+    def work(self) -> None:
+        while not self.stopped:
+            self.begin_life()
+        self._settle()
+
+    def begin_life(self) -> None:
+        """Work with a new producer until something fails."""
+        try:
+            producer = self.new_producer()
+        except KafkaException as error:
+            self.errors[f"init {error.args[0].name()}"] += 1
+            self.pause(0.1)
+            return
+        try:
+            while not self.stopped:
+                self.number += 1
+                producer.begin_transaction()
+                self.ended(self.one_transaction(producer))
+        except KafkaException as error:
+            self.errors[error.args[0].name()] += 1
+            self.ended(self._aborted(producer, error))
+
+    def one_transaction(self, producer: Producer) -> End:
+        """Carry out a transaction; return how it ended. Raises KafkaException where it could not."""
+        raise NotImplementedError
+
+    @staticmethod
+    def _aborted(producer: Producer, error: KafkaException) -> End:
+        if not error.args[0].txn_requires_abort():
+            return End.UNKNOWN
+        try:
+            producer.abort_transaction(ATTEMPT_S)
+        except KafkaException:
+            return End.UNKNOWN
+        return End.ABORTED
+
+    def _settle(self) -> None:
+        """End what was left open, so that whoever reads what is committed gets to the end."""
+        for _ in range(SETTLED_ATTEMPTS):
+            try:
+                self.new_producer()
+            except KafkaException:
+                continue
+            return
+        raise AssertionError(f"{self.name}: no producer may begin any more")
+
+
+class TransactionalProducing(Transactional):
+    """Transactions of a record in each partition of a topic; every fifth is aborted."""
+
+    def __init__(
+        self, name: str, bootstrap: str, history: History, *, topic: str, partitions: int, every_s: float
+    ) -> None:
+        super().__init__(name, bootstrap, history)
+        self.topic, self.partitions, self.every_s = topic, partitions, every_s
+
+    def one_transaction(self, producer: Producer) -> End:
+        for partition in range(self.partitions):
+            self.send(producer, self.topic, partition, f"{self.transaction}.{partition}")
+        producer.poll(0)
+        self.pause(self.every_s)
+        if self.number % EVERY_ABORTED == 0:
+            # While the transaction before is completed none begins, and then librdkafka ends none that began.
+            producer.flush(ATTEMPT_S)
+            producer.abort_transaction(ATTEMPT_S)
+            return End.ABORTED
+        producer.commit_transaction(ATTEMPT_S)
+        return End.COMMITTED
+
+
+class Copier(Transactional):
+    """A member of a group that copies what it is given, in transactions that commit its offsets (KIP-447)."""
+
+    def __init__(
+        self, name: str, bootstrap: str, history: History, *, group: str, source: str, target: str
+    ) -> None:
+        super().__init__(name, bootstrap, history)
+        self.group, self.source, self.target = group, source, target
+        self._consumer: Consumer | None = None
+
+    def begin_life(self) -> None:
+        self._consumer = Consumer(
+            {**MEMBER, "group.id": self.group} | self.settings(isolation_level="read_committed")
+        )
+        self._consumer.subscribe([self.source])
+        super().begin_life()
+        self._consumer.close()
+
+    def one_transaction(self, producer: Producer) -> End:
+        assert self._consumer is not None
+        following: dict[tuple[str, int], int] = {}
+        while not following and not self.stopped:
+            for topic, partition, offset, value in records_of(self._consumer.consume(20, 0.2)):
+                following[topic, partition] = offset + 1
+                self.send(producer, self.target, partition, f"{value}{BY}{self.transaction}")
+        offsets = [Place(*place, offset) for place, offset in following.items()]
+        if not offsets:
+            producer.abort_transaction(ATTEMPT_S)
+            return End.ABORTED
+        self._note_tried(offsets)
+        producer.send_offsets_to_transaction(offsets, self._consumer.consumer_group_metadata(), ATTEMPT_S)
+        producer.commit_transaction(ATTEMPT_S)
+        return End.COMMITTED
+
+    def _note_tried(self, offsets: list[Place]) -> None:
+        """Note that these offsets may be committed: when they are is not said, only that they will be."""
+        for one in offsets:
+            self.history.add(
+                Commit(
+                    group=self.group,
+                    topic=one.topic,
+                    partition=one.partition,
+                    offset=one.offset,
+                    began=now(),
+                    ended=now(),
+                    outcome=Outcome.UNKNOWN,
+                )
+            )
