@@ -15,7 +15,7 @@ from uuid import UUID
 
 from anyrequest.values import GROUPS, KAFKAS_OWN, ODD_NAMES, TOPICS, edges_of, numbers_of, setting_value
 from coterie.base.settings.topic import TOPIC
-from coterie.broker.api import FAMILIES
+from coterie.broker.api import served_apis
 from coterie.wire.api.apis import APIS
 from coterie.wire.api.entities import (
     build,
@@ -38,6 +38,7 @@ LONG_SHARE = 0.4  # of the requests that have long lists at all
 EDGES_AT_ONCE = 8
 SMALLEST = bytes((14, 0, 0, 0, 2, 97, 1, 0))  # a record of eight bytes
 HOUR_MS = 3_600_000
+SERVED = tuple(sorted(served_apis(alone=True, replicas_are_moved=False)))
 # Produce, Fetch, Metadata, CreateTopics, AlterConfigs, IncrementalAlterConfigs: what leaves most behind.
 OFTEN = (0, 0, 0, 1, 1, 3, 3, 19, 33, 44)
 NAMES = ("name", "topic", "topic_name", "topic_names", "resource_name")
@@ -74,7 +75,7 @@ class Grammar:
 
     def draw(self) -> Drawn:
         """Return the next request."""
-        api = APIS[self.random.choice(OFTEN if self.random.random() < 0.5 else sorted(FAMILIES))]
+        api = APIS[self.random.choice(OFTEN if self.random.random() < 0.5 else SERVED)]
         version = self.random.randint(api.served_from, api.most)
         self.left = ITEMS_MOST
         self.oddness = self.random.choice(ODDNESS)
@@ -90,7 +91,7 @@ class Grammar:
     @staticmethod
     def apis() -> tuple[int, ...]:
         """Return the APIs that are served."""
-        return tuple(FAMILIES)
+        return SERVED
 
     def small(self, api_key: int, *, newest: bool, long: bool) -> Any:
         """Return a request that has everything it needs imported and compiled: its codecs, its handler."""

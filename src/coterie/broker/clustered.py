@@ -14,6 +14,7 @@ from coterie.broker.runtime.pieces import Pieces, straight_on
 from coterie.broker.topics.cluster_topics import ClusterTopics
 from coterie.broker.topics.producer_ids import ReservedProducerIds
 from coterie.broker.topics.proposals import TopicProposals
+from coterie.broker.topics.replica_proposals import ReplicaProposals
 
 if TYPE_CHECKING:
     from coterie.broker.cluster.changes import Change
@@ -81,6 +82,7 @@ class ClusteredNode:
                 wall_ms=wall or clock,
                 new_uuid=new_uuid,
             ),
+            replica_changes=ReplicaProposals(topics=self.topics, propose=self._propose),
             producer_ids=ReservedProducerIds(self._reserve_producer_ids),
         )
         self.hosting = NodeHosting(

@@ -149,7 +149,8 @@ class NodeHosting:
         for news in broker_news(before, after):
             log.info("%s", news)
         self._leaders.set_live(
-            _endpoints(after, self._listener),
+            _endpoints(after, self._listener, after.unfenced),
+            fenced=_endpoints(after, self._listener, set(after.brokers).difference(after.unfenced)),
             leaving=[row.broker_id for row in after.brokers.values() if row.state is BrokerState.LEAVING],
         )
         self._topics.take(after)
@@ -307,9 +308,9 @@ class NodeHosting:
         self._logs.when_room(self._peers.resume_reading)
 
 
-def _endpoints(image: Image, listener: str) -> list[NodeEndpoint]:
-    """Return the brokers that are not fenced, each where clients reach it."""
-    rows = [image.brokers[broker_id] for broker_id in image.unfenced]
+def _endpoints(image: Image, listener: str, broker_ids: Iterable[int]) -> list[NodeEndpoint]:
+    """Return brokers, each where clients reach it, or reached it last."""
+    rows = [image.brokers[broker_id] for broker_id in broker_ids]
     return [_endpoint(row, listener) for row in rows if row.listeners]
 
 

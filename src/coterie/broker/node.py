@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 
 from coterie.base.reasons import mark
 from coterie.base.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
-from coterie.broker.api import FAMILIES
+from coterie.broker.api import FAMILIES, served_apis
 from coterie.broker.fastpath import FastPath, FastPathParts
 from coterie.broker.net.context import Hangup
 from coterie.broker.net.peers import Peers
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from coterie.broker.runtime.transactions import AsksCoordinators, TransactionCoordinator
     from coterie.broker.topics.catalog import TopicCatalog, TopicChanges
     from coterie.broker.topics.producer_ids import ProducerIdManager
+    from coterie.broker.topics.replica_proposals import ReplicaProposals
     from coterie.storage.kind import Log, LogStore
     from coterie.wire.api.codec import RequestHeader
 
@@ -74,7 +75,7 @@ class Handlers(dict[tuple[int, int], Handler | None]):
         connection.
         """
         key, version = asked
-        if key not in FAMILIES:
+        if key not in self._node.apis:
             mark("api-not-served", key)
             raise Hangup(f"asked for API {key}, which is not served")
         api = APIS[key]
@@ -106,6 +107,8 @@ class Node:
     """The topics: names, ids, partitions, settings."""
     topic_manager: TopicChanges
     """Creates, grows, configures and deletes them."""
+    replica_changes: ReplicaProposals | None
+    """Moves replicas and leaders, where that is a matter of the metadata alone."""
     producer_ids: ProducerIdManager
     """Where producer ids come from."""
     store: LogStore
@@ -156,6 +159,7 @@ class Node:
         when_writable: Callable[[TopicPartition, Callable[[], None]], object] | None = None,
         groups_loaded: Callable[[], None] = nothing,
         topic_manager: TopicChanges | None = None,
+        replica_changes: ReplicaProposals | None = None,
         producer_ids: ProducerIdManager | None = None,
         connect: Connect | None = None,
     ) -> None:
@@ -189,6 +193,7 @@ class Node:
             store.logs, self.purgatory, self.clock, self.scheduler, when_writable or self._after_this_round
         )
         self.topic_manager = topic_manager or self._own_topic_manager()
+        self.replica_changes = replica_changes
         self.producer_ids = producer_ids or self._own_topics()
         self.cleaner = (
             Cleaner(store, self.clock, aside)
@@ -277,6 +282,11 @@ class Node:
         from coterie.broker.runtime.markers import MarkerParts, MarkerWriter
 
         return MarkerWriter(self.parts(MarkerParts))
+
+    @cached_property
+    def apis(self) -> frozenset[int]:
+        """The keys of the APIs that are served."""
+        return served_apis(alone=self.leadership.alone, replicas_are_moved=self.replica_changes is not None)
 
     # -- between brokers, where there are several
 

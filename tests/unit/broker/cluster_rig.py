@@ -22,6 +22,7 @@ from coterie.broker.runtime.pieces import Pieces, straight_on
 from coterie.broker.topics.cluster_topics import ClusterTopics
 from coterie.broker.topics.producer_ids import ReservedProducerIds
 from coterie.broker.topics.proposals import TopicProposals
+from coterie.broker.topics.replica_proposals import ReplicaProposals
 from coterie.storage.memory import MemoryStore
 from coterie.wire.api.codec import decode_response, encode_response
 from coterie.wire.api.entities import build, request_type
@@ -60,7 +61,12 @@ class ClusterRig:
     """
 
     def __init__(
-        self, *racks: str | None, node_id: int = 1, engine: PretendedEngine | None = None, **settings: object
+        self,
+        *racks: str | None,
+        node_id: int = 1,
+        engine: PretendedEngine | None = None,
+        moves_replicas: bool = True,
+        **settings: object,
     ) -> None:
         texts = {name.replace("_", "."): str(value) for name, value in settings.items()}
         self.settings = BrokerSettings.of({"log.dirs": "data", "node.id": str(node_id), **texts})
@@ -76,6 +82,8 @@ class ClusterRig:
         """Who waits for producer ids, where a test brings them; None where they come at once."""
         self.topics = ClusterTopics("the-cluster")
         self.leaders = ElectedLeaders(node_id)
+        self.now_ms = NOW_MS
+        self._moves_replicas = moves_replicas
         self._numbers = iter(range(1 << 20))
         self.node = self._a_node()
         self.hear()
@@ -85,7 +93,7 @@ class ClusterRig:
             settings=self.settings,
             topics=self.topics,
             store=MemoryStore.open(now_ms=NOW_MS, node_id=self.settings.node_id),
-            clock=lambda: NOW_MS,
+            clock=lambda: self.now_ms,
             call_soon=lambda act: act(),
             alarm=lambda at_ms: None,
             aside=lambda work, arguments, finish, computes: finish(work(*arguments)),
@@ -97,6 +105,9 @@ class ClusterRig:
                 wall_ms=lambda: NOW_MS,
                 new_uuid=lambda: UUID(int=7919 * next(self._numbers)),
             ),
+            replica_changes=ReplicaProposals(topics=self.topics, propose=self.propose)
+            if self._moves_replicas
+            else None,
             producer_ids=ReservedProducerIds(self._reserve),
         )
 
@@ -139,7 +150,12 @@ class ClusterRig:
         """Have the broker go by the metadata as it stands."""
         image = self.engine.image
         live = [NodeEndpoint(one, f"b{one}", 9092, image.brokers[one].rack) for one in image.unfenced]
-        self.leaders.set_live(live, leaving=set(image.unfenced) - set(image.live))
+        fenced = [
+            NodeEndpoint(one, f"b{one}", 9092, row.rack)
+            for one, row in image.brokers.items()
+            if row.is_registered and one not in image.unfenced
+        ]
+        self.leaders.set_live(live, leaving=set(image.unfenced) - set(image.live), fenced=fenced)
         for row in image.all_partitions():
             topic = image.topic_by_id(row.topic_id)
             assert topic is not None

@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from coterie.base.codes import Code
-from coterie.broker.api import FAMILIES
+from coterie.broker.api import served_apis
 from coterie.wire.api.apis import APIS
 from coterie.wire.api.entities import (
     build,
@@ -37,6 +37,7 @@ from unit.wire.test_wire_apis import ADVERTISED
 
 NONE, UNKNOWN_TOPIC, UNKNOWN_ID = Code.NONE, Code.UNKNOWN_TOPIC_OR_PARTITION, Code.UNKNOWN_TOPIC_ID
 row = pytest.mark.row
+SERVED = served_apis(alone=True, replicas_are_moved=False)
 
 
 @pytest.fixture(scope="module")
@@ -490,7 +491,7 @@ def test_what_is_served_is_advertised_with_kafkas_ranges(rig: ApiRig, version: i
 
     said = {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys}
     assert answer.error_code == NONE
-    assert said == {key: kafka[key] for key in FAMILIES}
+    assert said == {key: kafka[key] for key in SERVED}
     assert said[0] == (0, 13)
 
 
@@ -512,7 +513,7 @@ def test_a_version_of_apiversions_that_is_not_known_is_answered_in_the_first(rig
 )
 def test_a_version_that_is_not_served_ends_the_connection(rig: ApiRig, api_key: int, version: int):
     """Of APIs that are not served, every version."""
-    if api_key in FAMILIES:
+    if api_key in SERVED:
         assert not APIS[api_key].serves(version)
     client = rig.client()
     head = api_key.to_bytes(2, "big") + version.to_bytes(2, "big") + b"\0\0\0\1" + b"\0\4test"

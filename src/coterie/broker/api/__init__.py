@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-__all__ = ["FAMILIES"]
+__all__ = ["FAMILIES", "served_apis"]
+
+ALTER_REASSIGNMENTS, UNREGISTER_BROKER = 45, 64
 
 # Which module of `api` answers which API. They are imported on their first request: start-up stays
 # short.
@@ -66,8 +68,19 @@ FAMILIES: Final[Mapping[int, str]] = {
     55: "replicas",
     60: "admin",
     61: "producers",
+    64: "replicas",
     65: "transactions",
     66: "transactions",
     74: "listings",
     75: "listings",
 }
+
+
+def served_apis(*, alone: bool, replicas_are_moved: bool) -> frozenset[int]:
+    """Return the keys of the APIs that a broker serves: one of several whose logs are files of its own moves
+    no replicas, and which brokers there are changes only where they register by themselves.
+    """
+    left_out = set() if replicas_are_moved else {UNREGISTER_BROKER}
+    if not (alone or replicas_are_moved):
+        left_out.add(ALTER_REASSIGNMENTS)
+    return frozenset(FAMILIES) - left_out

@@ -436,9 +436,19 @@ def describe_cluster(parts: Parts, ctx: Context, request: Any) -> Any:
             cls, error_code=refusal.code, error_message=refusal.message, cluster_id="", controller_id=-1
         )
     broker_type = entity("describe_cluster", ctx.version, "DescribeClusterBroker", "response")
-    live = parts.leadership.live_brokers()
+    known = [(one, False) for one in parts.leadership.live_brokers()]
+    if getattr(request, "include_fenced_brokers", False):
+        known += [(one, True) for one in parts.leadership.fenced_brokers()]
     brokers = [
-        build(broker_type, broker_id=one.node_id, host=one.host, port=one.port, rack=one.rack) for one in live
+        build(
+            broker_type,
+            broker_id=one.node_id,
+            host=one.host,
+            port=one.port,
+            rack=one.rack,
+            is_fenced=is_fenced,
+        )
+        for one, is_fenced in known
     ]
     wanted = request.include_cluster_authorized_operations
     return build(

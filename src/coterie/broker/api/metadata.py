@@ -10,7 +10,6 @@ from coterie.base.codes import Code
 from coterie.base.hashes import coordinator_partition
 from coterie.base.reasons import mark
 from coterie.base.topic_names import OFFSETS_TOPIC, RESERVED_TOPIC, TRANSACTIONS_TOPIC, metric_name
-from coterie.broker.api import FAMILIES
 from coterie.broker.net.context import Context
 from coterie.broker.placement.model import Problem
 from coterie.broker.refusal import STORAGE_ERRORS, storage_failed
@@ -53,6 +52,7 @@ class Parts(NamedTuple):
     topics: TopicCatalog
     topic_manager: TopicChanges
     leadership: Leadership
+    apis: frozenset[int]
 
 
 # -- ApiVersions
@@ -69,7 +69,7 @@ def api_versions(parts: Parts, ctx: Context, request: Any) -> Any:
     ):
         return build(response_type(18, ctx.version), error_code=Code.INVALID_REQUEST, api_keys=())
     mark("versions-told", ctx.api_key)
-    ranges = tuple((key, APIS[key].least, APIS[key].most) for key in sorted(FAMILIES))
+    ranges = tuple((key, APIS[key].least, APIS[key].most) for key in sorted(parts.apis))
     return _versions(ctx.version, Code.NONE, ranges)
 
 

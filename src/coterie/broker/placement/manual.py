@@ -8,6 +8,7 @@ from coterie.base.whole import whole_number
 from coterie.broker.placement.model import Broker, Layout, Problem, Replicas
 
 BROKERS_MOST = 10_000
+ASSIGNED = "The manual partition assignment includes"
 
 
 def problem_of_new(assigned: Iterable[tuple[int, Replicas]], brokers: Sequence[Broker]) -> Problem | None:
@@ -17,7 +18,7 @@ def problem_of_new(assigned: Iterable[tuple[int, Replicas]], brokers: Sequence[B
     for partition, replicas in assigned:
         if partition in seen:
             return _invalid(f"Found multiple manual partition assignments for partition {partition}")
-        problem = _problem_of(partition, replicas, brokers, factor)
+        problem = _problem_of_added(partition, replicas, brokers, factor)
         if problem is not None:
             return problem
         seen.add(partition)
@@ -34,29 +35,39 @@ def problem_of_growth(
     if len(added) != total - existing:
         tried = f"Attempted to add {total - existing} additional partition(s)"
         return _invalid(f"{tried}, but only {len(added)} assignment(s) were specified.")
-    checks = (_problem_of(existing + at, replicas, brokers, factor) for at, replicas in enumerate(added))
+    checks = (
+        _problem_of_added(existing + at, replicas, brokers, factor) for at, replicas in enumerate(added)
+    )
     return next((problem for problem in checks if problem is not None), None)
 
 
-def _problem_of(
-    partition: int, replicas: Replicas, brokers: Sequence[Broker], factor: int | None
-) -> Problem | None:
-    """Return the problem with the replicas of one partition; `factor` is the number that the others have."""
-    known = {broker.broker_id: broker for broker in brokers}
-    assigned = "The manual partition assignment includes"
+def problem_of_move(replicas: Replicas, brokers: Sequence[Broker]) -> Problem | None:
+    """Return the problem with the replicas that a partition is to have from now on; all may be fenced."""
+    known = {broker.broker_id for broker in brokers}
     if not replicas:
-        return _invalid(f"{assigned} an empty replica list.")
+        return _invalid(f"{ASSIGNED} an empty replica list.")
     before = None
     for broker_id in sorted(replicas):
         if broker_id not in known:
-            return _invalid(f"{assigned} broker {broker_id}, but no such broker is registered.")
+            return _invalid(f"{ASSIGNED} broker {broker_id}, but no such broker is registered.")
         if broker_id == before:
-            return _invalid(f"{assigned} the broker {broker_id} more than once.")
+            return _invalid(f"{ASSIGNED} the broker {broker_id} more than once.")
         before = broker_id
+    return None
+
+
+def _problem_of_added(
+    partition: int, replicas: Replicas, brokers: Sequence[Broker], factor: int | None
+) -> Problem | None:
+    """Return the problem with the replicas of one new partition; `factor` is how many the others have."""
+    problem = problem_of_move(replicas, brokers)
+    if problem is not None:
+        return problem
     if factor not in (None, len(replicas)):
-        has = f"{assigned} a partition with {len(replicas)} replica(s), but this is not consistent"
+        has = f"{ASSIGNED} a partition with {len(replicas)} replica(s), but this is not consistent"
         return _invalid(f"{has} with previous partitions, which have {factor} replica(s).")
-    if all(known[broker_id].fenced for broker_id in replicas):
+    fenced = {broker.broker_id for broker in brokers if broker.fenced}
+    if fenced.issuperset(replicas):
         named = f"All brokers specified in the manual partition assignment for partition {partition}"
         return _invalid(f"{named} are fenced or in controlled shutdown.")
     return None

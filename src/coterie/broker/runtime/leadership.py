@@ -58,6 +58,10 @@ class Leadership(Protocol):
         """Return the brokers that live, by id."""
         ...
 
+    def fenced_brokers(self) -> tuple[NodeEndpoint, ...]:
+        """Return the brokers that are registered and do not live, by id, each where it was reached last."""
+        ...
+
     def lives(self, node_id: int) -> bool:
         """Return whether a broker lives: as a replica it is in sync then."""
         ...
@@ -108,6 +112,10 @@ class Alone:
         """Return this node."""
         return (NodeEndpoint(self._node_id, *self._address(), self._rack),)
 
+    def fenced_brokers(self) -> tuple[NodeEndpoint, ...]:
+        """Return none: there is nobody else."""
+        return ()
+
     def lives(self, node_id: int) -> bool:
         """Return whether this node is meant: there is nobody else."""
         return node_id == self._node_id
@@ -139,14 +147,22 @@ class ElectedLeaders:
         self._draining: set[tuple[str, int]] = set()
         self._live: dict[int, NodeEndpoint] = {}
         self._leaving: Collection[int] = ()
+        self._fenced: tuple[NodeEndpoint, ...] = ()
         self._led: dict[tuple[str, int], Led] = {}
         self._watching: list[Callable[[], None]] = []
         self.set_live(live)
 
-    def set_live(self, brokers: Iterable[NodeEndpoint], *, leaving: Collection[int] = ()) -> None:
-        """Take note of which brokers live, and which of them are about to stop."""
+    def set_live(
+        self,
+        brokers: Iterable[NodeEndpoint],
+        *,
+        leaving: Collection[int] = (),
+        fenced: Iterable[NodeEndpoint] = (),
+    ) -> None:
+        """Take note of which brokers live, which of them are about to stop, and which others there are."""
         self._live = {one.node_id: one for one in sorted(brokers, key=lambda one: one.node_id)}
         self._leaving = leaving
+        self._fenced = tuple(sorted(fenced, key=lambda one: one.node_id))
         for brokers_changed in self._watching:
             brokers_changed()
 
@@ -200,6 +216,10 @@ class ElectedLeaders:
     def live_brokers(self) -> tuple[NodeEndpoint, ...]:
         """Return the brokers that live, by id."""
         return tuple(self._live.values())
+
+    def fenced_brokers(self) -> tuple[NodeEndpoint, ...]:
+        """Return the brokers that are registered and do not live, by id."""
+        return self._fenced
 
     def lives(self, node_id: int) -> bool:
         """Return whether a broker lives."""

@@ -86,8 +86,8 @@ class TopicProposals:
         return self._settings.default_factor
 
     def brokers(self) -> list[Broker]:
-        """Return the brokers that have registered. One that is about to stop counts as fenced."""
-        rows = self._topics.image.brokers.values()
+        """Return the brokers that are registered. One that is about to stop counts as fenced."""
+        rows = (row for row in self._topics.image.brokers.values() if row.is_registered)
         return [Broker(row.broker_id, row.rack, fenced=row.state is not BrokerState.LIVE) for row in rows]
 
     def placed(self, partitions: int, *, factor: int) -> Layout | Problem:
@@ -117,7 +117,7 @@ class TopicProposals:
             while left:
                 created_ms = self._wall_ms()
                 new = yield from gathered(_new_topic(topic, created_ms) for topic in left)
-                [answer] = yield from self._ask([CreateTopics(tuple(new))])
+                [answer] = yield from answers_of(self._propose, [CreateTopics(tuple(new))])
                 found = {topic.name: self._not_created(topic, answer) for topic in left}
                 refused |= {name: refusal for name, refusal in found.items() if refusal is not None}
                 left = self._left_of(left, answer, refused)
@@ -198,7 +198,7 @@ class TopicProposals:
         refused = dict.fromkeys((name for name in names if name not in ids), GONE)
         if not ids:
             return refused
-        [answer] = yield from self._ask([DeleteTopics(tuple(ids.values()))])
+        [answer] = yield from answers_of(self._propose, [DeleteTopics(tuple(ids.values()))])
         if isinstance(answer, NotChanged) and answer.why is Why.NO_TOPIC and len(ids) > 1:
             alone = {name: DeleteTopics((topic_id,)) for name, topic_id in ids.items()}
             return refused | (yield from self._make(alone))
@@ -243,19 +243,20 @@ class TopicProposals:
     def _make(self, changes: Mapping[str, Change]) -> Pieces[dict[str, Refusal]]:
         """Propose a change for each topic; return why some were not made."""
         image = self._topics.image
-        answers = yield from self._ask([*changes.values()])
+        answers = yield from answers_of(self._propose, [*changes.values()])
         refusals = {name: _refusal(answer) for name, answer in zip(changes, answers, strict=True)}
         refused = {name: refusal for name, refusal in refusals.items() if refusal is not None}
         if OVERTAKEN in refused.values():  # by what, this broker has yet to hear
             yield self._topics.until_after(image)
         return refused
 
-    def _ask(self, changes: Sequence[Change]) -> Pieces[list[Answer]]:
-        """Propose changes, and return their answers when the last has come."""
-        answers = _Answers(self._propose, changes)
-        if changes:
-            yield Until(answers.ask)
-        return answers.all
+
+def answers_of(propose: Propose, changes: Sequence[Change]) -> Pieces[list[Answer]]:
+    """Propose changes, and return their answers when the last has come."""
+    answers = _Answers(propose, changes)
+    if changes:
+        yield Until(answers.ask)
+    return answers.all
 
 
 class _Answers:
