@@ -1,20 +1,24 @@
 """`coterie store`: the PostgreSQL database that brokers share. Its tables are made and
-brought up to date, and it goes on from a backup.
+brought up to date, it goes on from a backup, and data directories are brought in and written out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from coterie.base.errors import CoterieError
+from coterie.base.plain import counted
 from coterie.cli.hints import Family
 from coterie.cli.options import CommandResult, output_option, show
 from coterie.cli.output import run_async
 
 if TYPE_CHECKING:
+    from coterie.broker.transfer.dumping import Dumped
+    from coterie.broker.transfer.loading import LoadedTopics
     from coterie.storage.postgres.connecting import DatabaseAddress
     from coterie.storage.postgres.facts import StoreFacts
     from coterie.storage.postgres.restored import Restored
@@ -110,6 +114,78 @@ def lines_of_restoration(done: Restored) -> Iterator[str]:
     if done.connected:
         brokers = ", ".join(map(str, done.connected))
         yield f"connected meanwhile, and not to be cut off by this user: brokers {brokers}; start them anew"
+
+
+@command.command("load")
+@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@url_argument
+@click.option(
+    "--brokers",
+    metavar="ID,ID",
+    help="The brokers that are to lead. Default: all there are, or else the one that DIR is of.",
+)
+@output_option
+def load_command(directory: Path, url: str, brokers: str | None, output: str) -> None:
+    """Bring the topics of a data directory into the database.
+
+    DIR is Coterie's or Apache Kafka's. Records, offsets, topic ids, groups, what they have committed, and
+    transactions stay as they are. All is brought in, or nothing, as where a topic of one of the names is
+    there. No broker may use DIR meanwhile; it is opened as coterie serve opens it. Make a copy of it first.
+    """
+    address = address_of(url)
+    from coterie.broker.transfer.directory import opened_directory
+    from coterie.broker.transfer.loading import load
+
+    ids = broker_ids(brokers)
+    with opened_directory(str(directory)) as contents:
+        done = run_async(load(address, contents, ids))
+    show(CommandResult(done._asdict(), lines_of_loading(done)), output)
+
+
+def broker_ids(text: str | None) -> tuple[int, ...]:
+    """Return the ids of brokers that an option lists. Raises UsageError."""
+    try:
+        return tuple(int(one) for one in text.split(",")) if text else ()
+    except ValueError:
+        raise click.UsageError(f"--brokers takes ids with commas between, as 1,2,3, and not {text}") from None
+
+
+def lines_of_loading(done: LoadedTopics) -> Iterator[str]:
+    """Yield in lines what was brought in."""
+    topics, partitions = counted(done.topics, "topic"), counted(done.partitions, "partition")
+    yield f"cluster {done.cluster_id}: {topics} of {partitions} are brought in"
+
+
+@command.command("dump")
+@click.argument("url", metavar="URL")
+@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
+@click.option(
+    "--node-id",
+    metavar="ID",
+    type=click.IntRange(min=0),
+    default=1,
+    show_default=True,
+    help="The broker that is to have DIR.",
+)
+@output_option
+def dump_command(url: str, directory: Path, node_id: int, output: str) -> None:
+    """Write all there is into a data directory, as it is at one moment.
+
+    DIR, which is new or empty, is one of Apache Kafka's format, which coterie serve --data opens: with all
+    records, offsets, topic ids, groups and transactions. Brokers may serve meanwhile.
+    """
+    address = address_of(url)
+    from coterie.broker.transfer.dumping import dump, new_directory
+
+    with new_directory(directory) as unfinished:
+        done = run_async(dump(address, unfinished, node_id))
+    show(CommandResult({**done._asdict(), "directory": str(directory)}, lines_of_dump(done)), output)
+
+
+def lines_of_dump(done: Dumped) -> Iterator[str]:
+    """Yield in lines what was written."""
+    topics, partitions = counted(done.topics, "topic"), counted(done.partitions, "partition")
+    yield f"cluster {done.cluster_id}: {topics} of {partitions} are written, {done.bytes} bytes of records"
 
 
 def address_of(url: str) -> DatabaseAddress:

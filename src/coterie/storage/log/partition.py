@@ -15,7 +15,7 @@ from coterie.base.ids import TopicPartition
 from coterie.storage.checkpoints import PARTITION_METADATA, Checkpoints, write_partition_metadata
 from coterie.storage.config import LogConfig
 from coterie.storage.disk import Disk
-from coterie.storage.epochs import begun, from_start
+from coterie.storage.epochs import Epochs, begun, from_start
 from coterie.storage.log.aborted import AbortedSpan
 from coterie.storage.log.compacting import Compacting
 from coterie.storage.log.contract import (
@@ -164,6 +164,11 @@ class PartitionLog(PlacingLog):
     def size_bytes(self) -> int:
         """The bytes of all batches on the disk."""
         return self._segments.size_bytes
+
+    @property
+    def epochs(self) -> Epochs:
+        """The leader epochs, each with the offset where it began."""
+        return self._state.epochs
 
     def configure(self, config: LogConfig) -> None:
         """Take other settings from now on."""
@@ -322,7 +327,11 @@ class PartitionLog(PlacingLog):
 
     def aborted_transactions(self, first: int, end: int) -> tuple[AbortedTransaction, ...]:
         """Return the aborted transactions that touch the offsets from `first` up to `end`."""
-        return tuple(AbortedTransaction(*span[:2]) for span in self._segments.aborted_within(first, end))
+        return tuple(AbortedTransaction(*span[:2]) for span in self.aborted_spans(first, end))
+
+    def aborted_spans(self, first: int, end: int) -> list[AbortedSpan]:
+        """Return the same, with where each ends."""
+        return self._segments.aborted_within(first, end)
 
     def batch_from(self, timestamp_ms: int, offset: int) -> bytes | None:
         with self._state.reporting_disk_errors():

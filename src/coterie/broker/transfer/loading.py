@@ -1,0 +1,121 @@
+"""A data directory that is brought into a database: all of its topics, or none, in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from coterie.base.errors import CoterieError
+from coterie.base.ids import TopicPartition
+from coterie.broker.cluster.changes import CreateTopics, NewTopic, NotChanged
+from coterie.broker.cluster.image import Delta, Image
+from coterie.broker.cluster.postgres.engine import LOCK_VERSION, VERSION
+from coterie.broker.cluster.postgres.rows import read_rows
+from coterie.broker.cluster.postgres.writing import write
+from coterie.broker.topics.topic import Topic
+from coterie.broker.transfer.directory import DirectoryContents
+from coterie.broker.transfer.rows import chunks_of_log
+from coterie.storage.log.contract import StorageFailed
+from coterie.storage.postgres.connecting import LOST, DatabaseAddress, connect
+from coterie.storage.postgres.copying import LogPlace, copy_in, reserve_partition_ids
+from coterie.storage.postgres.schema import insist_on_schema, migrate, read_cluster
+from coterie.storage.postgres.serial import Connection, transaction
+
+LOCK_TIMEOUT_MS = 10_000
+IDLE_MS = 600_000
+"""A disk may be slow, and nothing is sent before a row is whole."""
+# Where nobody has been, the cluster is the one that the directory is of.
+TAKE_OVER = """
+UPDATE coterie.cluster SET next_producer_id = greatest(next_producer_id, $1),
+  cluster_id = CASE WHEN $3 THEN $2 ELSE cluster_id END
+RETURNING cluster_id
+"""
+
+
+class LoadedTopics(NamedTuple):
+    """What was brought in: the cluster that it belongs to now, and how much it is."""
+
+    cluster_id: str
+    topics: int
+    partitions: int
+    records_end: int
+    """The sum of the offsets at which the logs go on."""
+
+
+async def load(
+    address: DatabaseAddress, contents: DirectoryContents, brokers: Sequence[int] = ()
+) -> LoadedTopics:
+    """Bring topics in, their partitions shared out over the brokers that are to lead: over those that there
+    are, or that the directory is of, if none are named.
+
+    Brokers may serve meanwhile; they lead them once all is there. Tables are made where there are none.
+    Raises `CoterieError`, having brought nothing in: where a topic's name or id is taken, too.
+    """
+    await migrate(address, only_if_empty=True)
+    try:
+        connection = await connect(address)
+    except LOST as error:
+        raise CoterieError(f"{address}: {error or type(error).__name__}") from error
+    try:
+        insist_on_schema(await read_cluster(connection), address)
+        brokers = brokers or sorted((await _read_image(connection)).brokers) or [contents.node_id]
+        return await _load(connection, contents, CreateTopics(_new_topics(contents.topics, brokers)))
+    except LOST as error:
+        raise CoterieError(f"{address}: {error or type(error).__name__}") from error
+    except StorageFailed as error:
+        raise CoterieError(str(error)) from error
+    finally:
+        connection.terminate()
+
+
+def _new_topics(topics: Sequence[Topic], brokers: Sequence[int]) -> tuple[NewTopic, ...]:
+    """Return the topics, their partitions by turns on each of the brokers."""
+    made, at = [], 0
+    for topic in topics:
+        placed = tuple((brokers[(at + number) % len(brokers)],) for number in range(topic.partitions))
+        made.append(NewTopic(topic.topic_id, topic.name, placed, topic.configs))
+        at += topic.partitions
+    return tuple(made)
+
+
+async def _load(connection: Connection, contents: DirectoryContents, change: CreateTopics) -> LoadedTopics:
+    # Looked at before hours are spent, and again once nobody can change it any more.
+    _delta_of(change, await _read_image(connection), 1)
+    names = [TopicPartition(new.name, number) for new in change.topics for number in range(len(new.replicas))]
+    first_id = await reserve_partition_ids(connection, len(names))
+    async with transaction(
+        connection, lock_timeout=LOCK_TIMEOUT_MS, idle_in_transaction_session_timeout=IDLE_MS
+    ):
+        for partition_id, name in enumerate(names, first_id):
+            log = contents.logs[name]
+            place = LogPlace(partition_id, log.start_offset, log.end_offset, log.epochs)
+            aborted = log.aborted_spans(log.start_offset, log.end_offset)
+            await copy_in(connection, place, chunks_of_log(log, partition_id), aborted)
+        await connection.fetchrow(LOCK_VERSION)
+        image = await _read_image(connection)
+        delta = _delta_of(change, image, first_id, [contents.logs[name].latest_epoch for name in names])
+        refused = await write(connection, change, delta, lanes=0)
+        if refused is not None:
+            raise CoterieError(f"{refused.why}: it was deleted there, and its id is never used again")
+        is_new = not image.brokers and not image.topic_count
+        cluster_id = await connection.fetchval(
+            TAKE_OVER, contents.next_producer_id, contents.cluster_id, is_new
+        )
+    end = sum(contents.logs[name].end_offset for name in names)
+    return LoadedTopics(cluster_id, len(change.topics), len(names), end)
+
+
+async def _read_image(connection: Connection) -> Image:
+    version, level = await connection.fetchrow(VERSION)
+    return Image().after(await read_rows(connection, 0, version=version, level=level))
+
+
+def _delta_of(change: CreateTopics, image: Image, first_id: int, epochs: Sequence[int] = ()) -> Delta:
+    """Return the rows of the topics, led in the leader epochs behind those of their logs."""
+    delta = change.rows(image, first_id)
+    if isinstance(delta, NotChanged):
+        raise CoterieError(f"{delta.why}: {', '.join(delta.names)}. Nothing was brought in")
+    led = [row._replace(leader_epoch=epoch + 1) for row, epoch in zip(delta.partitions, epochs, strict=False)]
+    return Delta(
+        above=delta.above, version=delta.version, level=delta.level, topics=delta.topics, partitions=led
+    )

@@ -1,0 +1,1 @@
+"""Tests of what operators do with the database: `coterie store`, TLS, poolers."""

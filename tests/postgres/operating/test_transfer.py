@@ -1,0 +1,218 @@
+"""Data directories brought into a database, and written out of it again: all of it is the same."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import tempfile
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from bench.postgres import Server
+from click.testing import CliRunner, Result
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from coterie.base.errors import CoterieError
+from coterie.broker.transfer.directory import opened_directory
+from coterie.broker.transfer.dumping import dump, new_directory
+from coterie.broker.transfer.loading import LoadedTopics, load
+from coterie.cli import cli
+from coterie.storage.postgres.connecting import DatabaseAddress
+
+from ..rigs.directories import STEPS, TOPICS, Step, Writer, facts_of
+
+steps = st.builds(Step, st.sampled_from(STEPS), st.integers(0, 6), st.integers(1, 5))
+PARTITIONS = sum(partitions for partitions, _ in TOPICS.values())
+A_BIT_OF_ALL = [
+    *(Step("append", at, 4) for at in range(4)),
+    *(Step("append", 2, 9) for _ in range(6)),
+    Step("compact", 2),
+    *(Step("begin", at, 2) for at in (0, 1, 4)),
+    Step("abort", 0),
+    Step("lead", 0, 3),
+    *(Step("large", 0) for _ in range(4)),
+    Step("begin", 0, 1),
+    Step("abort", 0),
+    Step("commit", 4),
+    Step("delete", 0),
+    Step("append", 5),
+    Step("delete", 1),
+    Step("lead", 6, 2),
+]
+"""With a transaction that stays open, and a log that all is deleted of but that."""
+
+
+def directory_of(path: Path, done: list[Step]) -> Path:
+    writer = Writer(path)
+    for step in done:
+        writer.do(step)
+    writer.close()
+    return path
+
+
+def bring_in(directory: Path, address: DatabaseAddress, *brokers: int) -> LoadedTopics:
+    with opened_directory(str(directory)) as contents:
+        return asyncio.run(load(address, contents, brokers))
+
+
+def write_out(address: DatabaseAddress, directory: Path, node_id: int = 7) -> Path:
+    with new_directory(directory) as unfinished:
+        asyncio.run(dump(address, unfinished, node_id))
+    return directory
+
+
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(done=st.lists(steps, max_size=40))
+def test_a_directory_comes_out_as_it_went_in(server: Server, with_tables: str, done: list[Step]):
+    address = DatabaseAddress(server.url(server.new_database(with_tables)))
+    with tempfile.TemporaryDirectory() as folder:
+        before = directory_of(Path(folder, "before"), done)
+        there = facts_of(before)
+
+        bring_in(before, address)
+        after = facts_of(write_out(address, Path(folder, "after")))
+
+        assert after.topics == there.topics
+        assert after.cluster_id == there.cluster_id
+        assert after.next_producer_id > there.next_producer_id
+        for name, log in there.logs.items():
+            assert after.logs[name] == log, name
+
+
+def test_one_with_a_bit_of_all_comes_out_as_it_went_in(address: DatabaseAddress, tmp_path: Path):
+    before = directory_of(tmp_path / "before", A_BIT_OF_ALL)
+    there = facts_of(before)
+
+    done = bring_in(before, address)
+    after = facts_of(write_out(address, tmp_path / "after"))
+
+    assert done == LoadedTopics(
+        there.cluster_id, len(TOPICS), PARTITIONS, sum(one.end for one in there.logs.values())
+    )
+    assert after.logs == there.logs
+    assert any(one.aborted for one in there.logs.values())
+    assert any(one.start for one in there.logs.values())
+    assert any(one.stable < one.end for one in there.logs.values())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["after", "before"]
+
+
+def test_partitions_are_led_behind_their_epochs_by_those_that_are_named(
+    server: Server, database: str, address: DatabaseAddress, tmp_path: Path
+):
+    before = directory_of(tmp_path / "before", [Step("append", 1), Step("lead", 1, 4), Step("append", 1)])
+
+    bring_in(before, address, 1, 2)
+
+    rows = server.sql(
+        database,
+        "SELECT number, replicas, leader, leader_epoch FROM coterie.partitions JOIN coterie.topics"
+        " USING (topic_id) WHERE name = 'orders' ORDER BY number",
+    )
+    assert rows.splitlines()[1].endswith("||5")
+    assert {row.split("|")[1] for row in rows.splitlines()} == {"{1}", "{2}"}
+
+
+def test_where_a_topic_is_there_nothing_is_brought_in(
+    server: Server, database: str, address: DatabaseAddress, tmp_path: Path
+):
+    before = directory_of(tmp_path / "before", A_BIT_OF_ALL)
+    server.sql(
+        database,
+        "INSERT INTO coterie.topics VALUES (gen_random_uuid(), 'orders', 0, '{}', 0, false, 1);"
+        "UPDATE coterie.cluster SET version = 1",
+    )
+    theirs = server.sql(database, "SELECT cluster_id FROM coterie.cluster")
+
+    with pytest.raises(CoterieError, match=r"there is a topic of the name: orders\. Nothing was brought in"):
+        bring_in(before, address)
+
+    assert server.sql(database, "SELECT count(*) FROM coterie.topics") == "1"
+    assert server.sql(database, "SELECT count(*) FROM coterie.chunks_keep") == "0"
+    assert server.sql(database, "SELECT cluster_id FROM coterie.cluster") == theirs
+
+
+def test_a_batch_that_is_damaged_is_named_and_nothing_is_brought_in(
+    server: Server, database: str, address: DatabaseAddress, tmp_path: Path
+):
+    before = directory_of(tmp_path / "before", A_BIT_OF_ALL)
+    segment = before / "orders-0" / f"{0:020d}.log"
+    data = bytearray(segment.read_bytes())
+    data[-2] ^= 1
+    with opened_directory(str(before)) as contents:
+        segment.write_bytes(data)  # which a start would cut off
+        with pytest.raises(CoterieError, match="a batch of orders-0 at offset"):
+            asyncio.run(load(address, contents))
+
+    assert server.sql(database, "SELECT count(*) FROM coterie.chunks_keep") == "0"
+    assert server.sql(database, "SELECT count(*) FROM coterie.topics") == "0"
+
+
+def test_what_is_no_whole_directory_is_refused(tmp_path: Path):
+    whole = directory_of(tmp_path / "whole", [])
+    (tmp_path / "others").mkdir()
+    (tmp_path / "others" / "letter.txt").write_text("")
+    for path in (whole / "orders-1").iterdir():
+        path.unlink()
+    (whole / "orders-1").rmdir()
+
+    for path, sentence in (
+        (whole, "has no log of orders-1: a broker of several"),
+        (tmp_path / "others", "other"),
+    ):
+        with pytest.raises(CoterieError, match=sentence), opened_directory(str(path)):
+            pass
+
+
+def test_only_what_is_new_or_empty_is_written_to(address: DatabaseAddress, tmp_path: Path):
+    full, empty = tmp_path / "full", tmp_path / "empty"
+    for path in (full, empty, tmp_path / "empty.unfinished"):
+        path.mkdir()
+    (full / "letter.txt").write_text("")
+    (tmp_path / "empty.unfinished" / "half").write_text("")
+
+    with pytest.raises(CoterieError, match="full is not empty"):
+        write_out(address, full)
+    write_out(address, empty)
+
+    assert facts_of(empty).topics == {}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "full"]
+
+
+def test_the_commands_bring_a_directory_in_and_write_it_out(server: Server, tmp_path: Path):
+    before = directory_of(tmp_path / "before", A_BIT_OF_ALL)
+    url = server.url(server.new_database())  # which has no tables
+
+    def run(*words: object) -> Result:
+        return CliRunner().invoke(cli, ["store", *map(str, words)])
+
+    there = facts_of(before)
+    loaded = run("load", before, url, "--brokers", "1,2,3")
+    again = run("load", before, url)
+    dumped = run("dump", url, tmp_path / "after", "--node-id", "4", "--output", "json")
+
+    assert (
+        loaded.output == f"cluster {there.cluster_id}: 4 topics of {PARTITIONS} partitions are brought in\n"
+    )
+    assert again.exit_code == 1
+    assert "there is a topic of the name: " in str(again.exception)
+    assert json.loads(dumped.output)["partitions"] == PARTITIONS
+    assert "node.id=4\n" in (tmp_path / "after" / "meta.properties").read_text()
+    assert facts_of(tmp_path / "after").logs == there.logs
+    assert run("load", before, url, "--brokers", "one").exit_code == 2
+
+
+def test_ids_of_topics_that_were_deleted_are_refused(
+    server: Server, database: str, address: DatabaseAddress, tmp_path: Path
+):
+    before = directory_of(tmp_path / "before", [])
+    topic_id: UUID = facts_of(before).topics["orders"][0]
+    server.sql(
+        database,
+        f"INSERT INTO coterie.topics VALUES ('{topic_id}', 'older', 0, '{{}}', 0, true, 1);"
+        "UPDATE coterie.cluster SET version = 1",
+    )
+
+    with pytest.raises(CoterieError, match="its id is never used again"):
+        bring_in(before, address)

@@ -1,0 +1,99 @@
+"""A broker's directory that becomes a cluster's, and one again: docs/cluster.md's commands, and clients."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from bench.brokers import Coterie
+from bench.postgres import Server
+from bench.store_cluster import StoreCluster
+
+from clients.adapters import Membership, Message
+from clients.adapters.confluent import Confluent, ConfluentAdmin
+from clients.adapters.writers import ConfluentWriter
+from clients.test_transactions import read
+
+pytestmark = pytest.mark.interop  # brokers start three times
+
+PAGE = Path(__file__).parents[2] / "docs" / "cluster.md"
+COMMANDS = re.compile(r"<!-- tests/store_cluster/test_transfer.py runs these -->\n\n```\ncoterie (.*?)\n```")
+CLIENT = Confluent()
+TOPIC, GROUP = "flights", f"group-{uuid.uuid4()}"
+
+
+def run(words: str, url: str, folder: Path) -> None:
+    """Run a command of the page in a folder."""
+    given = words.replace("postgresql://localhost/coterie", url).split()
+    subprocess.run([sys.executable, "-m", "coterie", *given], cwd=folder, check=True)
+
+
+def produce(bootstrap: str, *values: str) -> None:
+    CLIENT.produce(
+        bootstrap,
+        [Message(topic=TOPIC, partition=0, value=value.encode()) for value in values],
+        idempotent=True,
+    )
+
+
+def go_on(bootstrap: str, count: int) -> list[tuple[int, bytes | None]]:
+    """Return what a group reads next, and commit it."""
+    with CLIENT.member(bootstrap, Membership(topics=(TOPIC,), group=GROUP)) as member:
+        found = [(one.offset, one.value) for one in member.take(count)]
+        member.commit()
+    return found
+
+
+@contextmanager
+def alone(directory: Path) -> Iterator[str]:
+    """Yield the address of a broker that has a directory to itself."""
+    broker = Coterie(directory)
+    broker.start()
+    try:
+        yield broker.address
+    finally:
+        broker.stop()
+
+
+def committed_records(bootstrap: str) -> list[bytes]:
+    return read(bootstrap, TOPIC, partitions=1, isolation="read_committed")
+
+
+def test_groups_and_records_go_on_from_a_directory_and_in_one(server: Server, tmp_path: Path) -> None:
+    bring_in, write_out = COMMANDS.findall(PAGE.read_text(encoding="utf-8"))
+    database = server.new_database()
+    with alone(tmp_path / "kafka-data") as address:
+        with ConfluentAdmin(address) as admin:
+            admin.create(TOPIC, partitions=1)
+        produce(address, "a", "b", "c")
+        assert go_on(address, 3) == [(0, b"a"), (1, b"b"), (2, b"c")]
+        produce(address, "d")
+        unfinished = ConfluentWriter(address, "writer")
+        unfinished.begin()
+        unfinished.write((TOPIC, 0), b"never")  # its transaction is open when the broker stops
+
+    run(bring_in, server.url(database), tmp_path)
+    with StoreCluster(server, tmp_path, database=database) as cluster:
+        cluster.start()
+        first = go_on(cluster.bootstrap, 1)
+        with ConfluentWriter(cluster.bootstrap, "writer") as writer:  # whose start aborts what was open
+            writer.begin()
+            writer.write((TOPIC, 0), b"e")
+            writer.commit()
+        produce(cluster.bootstrap, "f")
+        values = committed_records(cluster.bootstrap)
+    run(write_out, server.url(database), tmp_path)
+
+    with alone(tmp_path / "coterie-data") as address:
+        again = committed_records(address)
+        last = go_on(address, 2)
+
+    assert first == [(3, b"d")]
+    assert values == again == [b"a", b"b", b"c", b"d", b"e", b"f"]
+    assert [value for _, value in last] == [b"e", b"f"]
