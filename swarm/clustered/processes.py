@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from coterie.broker.interbroker.connection import Attempt, PeerConnection
     from coterie.broker.node import Node
     from coterie.storage.remote.chunk import Chunk
-    from coterie.storage.remote.reading import LogWanted, StoredLog
+    from coterie.storage.remote.reading import LogWanted, RowsWanted, StoredLog
     from coterie.storage.remote.session import Answer as LaneAnswer
     from coterie.storage.remote.session import Broken, Look
     from swarm.clustered.cluster import DatabaseCluster
@@ -131,6 +131,14 @@ class ReachedReader:
         process = self._process
         with process.over.acting(process):
             self._reader.find_unbegun(led, lambda answer: process.run(lambda: done(answer)), history=history)
+
+    def read_rows(
+        self, wanted: RowsWanted, done: Callable[[Sequence[Chunk] | Broken], None], *, history: str
+    ) -> None:
+        """Read rows of a log."""
+        process = self._process
+        with process.over.acting(process):
+            self._reader.read_rows(wanted, lambda answer: process.run(lambda: done(answer)), history=history)
 
     def save_starts(
         self, starts: Mapping[int, int], done: Callable[[Broken | None], None], *, history: str

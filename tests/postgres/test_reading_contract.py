@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from coterie.storage.remote.reading import LogWanted, RemoteReader, StoredLog
+from coterie.storage.remote.chunk import Chunk
+from coterie.storage.remote.reading import LogWanted, RemoteReader, RowsWanted, StoredLog
 from coterie.storage.remote.session import Broken
 
 from .rigs.lane_places import ANSWERED_WITHIN_S, Asking, LaneDatabase, Play, a_chunk
@@ -135,5 +137,74 @@ def test_a_reader_goes_on_after_its_connection_has_ended(play: Play):
             logs = await read(database, (1, 5), reader=reader)
         assert not isinstance(logs, Broken)
         assert logs[1].newest_epoch == 5
+
+    play(scene)
+
+
+async def recall(
+    database: LaneDatabase, offset: int, end_offset: int, reader: RemoteReader | None = None, **terms: Any
+) -> list[int]:
+    """Return the first offsets of the rows that are read."""
+    answered: asyncio.Future[Sequence[Chunk] | Broken] = asyncio.get_running_loop().create_future()
+    wanted = RowsWanted(1, offset, end_offset, **terms)
+    (reader or database.reader()).read_rows(wanted, answered.set_result, history=database.history)
+    async with asyncio.timeout(ANSWERED_WITHIN_S):
+        rows = await answered
+    assert not isinstance(rows, Broken)
+    there = {row.base_offset: row for row in await database.rows(1)}
+    assert all(row == there[row.base_offset] for row in rows)
+    return [row.base_offset for row in rows]
+
+
+def test_rows_are_read_from_the_one_that_holds_an_offset_or_comes_after_it(play: Play):
+    async def scene(database: LaneDatabase, lane: Asking) -> None:
+        await lane.reopen(1)
+        await lane.append(1, a_chunk(0, 2), a_chunk(3, 4), a_chunk(7, 9), a_chunk(0, 9, partition=2))
+        reader = database.reader()
+        found = [await recall(database, offset, 10, reader, max_bytes=99) for offset in range(10)]
+        assert found == [[0, 3, 7]] * 3 + [[3, 7]] * 2 + [[7]] * 5
+        assert await recall(database, 0, 7, reader, max_bytes=99) == [0, 3]
+        assert await recall(database, 8, 7, reader, max_bytes=99) == []
+
+    play(scene)
+
+
+def test_so_many_rows_are_read_as_it_takes_to_have_so_many_bytes(play: Play):
+    async def scene(database: LaneDatabase, lane: Asking) -> None:
+        await lane.reopen(1)
+        await lane.append(1, *[a_chunk(base) for base in range(5)])  # of one byte each
+        reader = database.reader()
+        found = [await recall(database, 1, 9, reader, max_bytes=size) for size in (0, 1, 2, 3, 9)]
+        assert found == [[1], [1], [1, 2], [1, 2, 3], [1, 2, 3, 4]]
+
+    play(scene)
+
+
+def test_rows_are_read_by_the_time_of_their_youngest_record(play: Play):
+    async def scene(database: LaneDatabase, lane: Asking) -> None:
+        await lane.reopen(1)
+        rows = [a_chunk(place)._replace(max_timestamp=time) for place, time in enumerate((5, 9, 7, 9, 8))]
+        await lane.append(1, *rows)
+        reader = database.reader()
+        assert await recall(database, 0, 9, reader, since_ms=6) == [1]
+        assert await recall(database, 2, 9, reader, since_ms=8, max_bytes=9) == [3, 4]
+        assert await recall(database, 0, 9, reader, since_ms=10) == []
+        assert await recall(database, 0, 9, reader, youngest=True) == [1]
+        assert await recall(database, 2, 9, reader, youngest=True) == [3]
+        assert await recall(database, 2, 3, reader, youngest=True) == [2]
+        assert await recall(database, 5, 9, reader, youngest=True) == []
+
+    play(scene)
+
+
+def test_rows_are_read_while_logs_are_opened(play: Play):
+    async def scene(database: LaneDatabase, lane: Asking) -> None:
+        await lane.reopen(1)
+        await lane.append(1, a_chunk(0, 2))
+        reader = database.reader()
+        _, rows = await asyncio.gather(
+            read(database, (1, 4), reader=reader), recall(database, 0, 3, reader, max_bytes=1)
+        )
+        assert rows == [0]
 
     play(scene)

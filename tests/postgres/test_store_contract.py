@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from coterie.storage.postgres.connecting import DatabaseAddress
+from coterie.storage.remote.tail import TAIL_BYTES
 from unit.storage import test_store_contract as contract
 
 from .rigs.log_in_postgres import RigInPostgres
@@ -17,9 +18,9 @@ pytestmark = pytest.mark.interop
 globals().update({name: test for name, test in vars(contract).items() if name.startswith("test_")})
 
 
-@pytest.fixture
-def rig(address: DatabaseAddress, tmp_path: Path) -> Iterator[RigInPostgres]:
+@pytest.fixture(params=[TAIL_BYTES, 0], ids=["in-memory", "recalled"])
+def rig(request: pytest.FixtureRequest, address: DatabaseAddress, tmp_path: Path) -> Iterator[RigInPostgres]:
     """Yield a store in a database of its own."""
-    made = RigInPostgres(address, tmp_path)
+    made = RigInPostgres(address, tmp_path, tail_bytes=request.param)
     yield made
     made.store.abandon()

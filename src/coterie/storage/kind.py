@@ -23,7 +23,31 @@ Saved: TypeAlias = "Callable[[OSError | StorageFailed | None], None]"
 """Takes word, once, that what was to be written down is, or why it is not."""
 
 
-class Log(Protocol):
+Found: TypeAlias = "Callable[[bytes | StorageFailed | None], None]"
+"""Takes a batch that was looked for, None if there is none."""
+
+
+class Readable(Protocol):
+    """What can be read as a log is: the log, or what was fetched of it."""
+
+    def read(
+        self, offset: int, *, max_bytes: int, at_least_one: bool = True, end_offset: int | None = None
+    ) -> bytes:
+        """Return whole batches from the one that holds `offset`, none that starts at or after `end_offset`.
+
+        The first may be larger than `max_bytes` if `at_least_one`. Raises `OffsetOutOfRange`, and
+        `StorageFailed` where it could not be read.
+        """
+        ...
+
+    def read_committed(
+        self, offset: int, *, max_bytes: int, at_least_one: bool = True
+    ) -> tuple[bytes, tuple[AbortedTransaction, ...]]:
+        """Return batches, as `read` does, up to the last stable offset, and their aborted transactions."""
+        ...
+
+
+class Log(Readable, Protocol):
     """The log of one partition. Offsets are given without gaps."""
 
     # -- what it is
@@ -144,19 +168,22 @@ class Log(Protocol):
 
     # -- reading
 
-    def read(
-        self, offset: int, *, max_bytes: int, at_least_one: bool = True, end_offset: int | None = None
-    ) -> bytes:
-        """Return whole batches from the one that holds `offset`, none that starts at or after `end_offset`.
+    def at_hand(self, offset: int) -> bool:
+        """Return whether what is there at an offset can be read at once; else `read_soon` is to be asked."""
+        ...
 
-        The first may be larger than `max_bytes` if `at_least_one`. Raises `OffsetOutOfRange`.
+    def read_soon(self, offset: int, max_bytes: int, done: Callable[[Readable], None]) -> None:
+        """Have `done` called, once, with what can be read at an offset; it may be much less than `max_bytes`,
+        and is at least one batch.
         """
         ...
 
-    def read_committed(
-        self, offset: int, *, max_bytes: int, at_least_one: bool = True
-    ) -> tuple[bytes, tuple[AbortedTransaction, ...]]:
-        """Return batches, as `read` does, up to the last stable offset, and their aborted transactions."""
+    def find_soon(self, timestamp_ms: int, offset: int, done: Found) -> None:
+        """Have `done` called, once, with what `batch_from` finds, wherever that lies."""
+        ...
+
+    def find_youngest_soon(self, done: Found) -> None:
+        """Have `done` called, once, with what `youngest_batch` finds, wherever that lies."""
         ...
 
     def size_between(self, offset: int, end_offset: int) -> int:

@@ -26,7 +26,9 @@ WITHIN_S = 20.0
 class OneLogInPostgres:
     """One life of the broker: registered in an epoch, with a log of a leader epoch of its own."""
 
-    def __init__(self, address: DatabaseAddress, epoch: int, config: LogConfig | None) -> None:
+    def __init__(
+        self, address: DatabaseAddress, epoch: int, config: LogConfig | None, *, tail_bytes: int
+    ) -> None:
         self.loop = asyncio.new_event_loop()
         self.epoch = epoch
         connections = Connections(address, self.loop)
@@ -37,6 +39,7 @@ class OneLogInPostgres:
             clock=lambda: int(self.loop.time() * 1_000),
             call_soon=self.loop.call_soon,
             later=lambda delay_ms, do: self.loop.call_later(delay_ms / 1_000, do),
+            tail_bytes=tail_bytes,
         )
         self.store.listener = self
         self.store.begin(epoch, self.loop.run_until_complete(self._register(address)))
@@ -80,7 +83,7 @@ class OneLogInPostgres:
         self.until(lambda: name in self.logs)
         log = self.logs[name]
         assert isinstance(log, PromptLog)
-        log.settle = self.settle
+        log.settle, log.settle_until = self.settle, self.until
         return log
 
     def close(self) -> None:
@@ -109,12 +112,15 @@ class OneLogInPostgres:
 class RigInPostgres(Rig):
     """What the contract of logs is asked of."""
 
-    def __init__(self, address: DatabaseAddress, path: Path) -> None:
+    def __init__(self, address: DatabaseAddress, path: Path, *, tail_bytes: int) -> None:
         self._address = address
+        self._tail_bytes = tail_bytes
         self._lives = 0
         super().__init__("remote", path)
 
     def _open(self, now_ms: int) -> Store:
         self._lives += 1
         config = None if self._lives == 1 else self.config
-        return OneLogInPostgres(self._address, self._lives, config)  # type: ignore[return-value]
+        return OneLogInPostgres(  # type: ignore[return-value]
+            self._address, self._lives, config, tail_bytes=self._tail_bytes
+        )

@@ -13,10 +13,14 @@ from coterie.broker.node import Node
 from coterie.broker.topics.manager import TopicManager
 from coterie.storage.config import LogConfig
 from coterie.storage.memory import MemoryDisk, MemoryStore
-from coterie.storage.remote.pretended import Fate, PretendedEngine, Tables
-from coterie.storage.remote.reading import LogWanted, StoredLog
+from coterie.storage.remote.chunk import Chunk
+from coterie.storage.remote.log import RemoteLog
+from coterie.storage.remote.pretended import Fate, PretendedEngine, PretendedReader, Tables
+from coterie.storage.remote.reading import LogWanted, RowsWanted, StoredLog
+from coterie.storage.remote.recalled import RecalledLog
 from coterie.storage.remote.session import Broken
 from coterie.storage.remote.store import LogToOpen, RemoteStore
+from coterie.storage.remote.tail import TAIL_BYTES
 
 BROKER, LANES = 1, 3
 
@@ -27,6 +31,9 @@ class DatabaseAndDisk(MemoryDisk):
     def __init__(self) -> None:
         super().__init__()
         self.tables = Tables()
+        self.tail_bytes = TAIL_BYTES
+        self.fates: dict[str, Fate] = {}
+        """What becomes of statements, by name; of others what a disk that is full says."""
         self.ids: dict[tuple[UUID, int], int] = {}
         """The ids of partitions, by topic and number."""
 
@@ -37,8 +44,11 @@ class DatabaseAndDisk(MemoryDisk):
 class ReaderAtHand:
     """Reads for whoever asks as soon as it is told to, so that a log is made while its topic is."""
 
-    def __init__(self, tables: Tables) -> None:
-        self.tables = tables
+    def __init__(self, engine: PretendedEngine) -> None:
+        self.tables = engine.tables
+        self.rows_wait = False
+        """Whether rows are read when it is told to as well, and not by the engine."""
+        self._of_engine = PretendedReader(engine)
         self.asked: list[Callable[[], None]] = []
 
     def prepare(self, *, history: str) -> None:
@@ -58,6 +68,14 @@ class ReaderAtHand:
     ) -> None:
         self.asked.append(lambda: done(self.tables.unbegun(led)))
 
+    def read_rows(
+        self, wanted: RowsWanted, done: Callable[[Sequence[Chunk] | Broken], None], *, history: str
+    ) -> None:
+        if self.rows_wait:
+            self.asked.append(lambda: done(self.tables.read_rows(wanted)))
+        else:
+            self._of_engine.read_rows(wanted, done, history=history)
+
     def save_starts(
         self, starts: Mapping[int, int], done: Callable[[Broken | None], None], *, history: str
     ) -> None:
@@ -74,10 +92,23 @@ class NoCheckpoints:
     def expect_gaps(self, names: Iterable[TopicPartition] = ()) -> None: ...
 
 
+class LogOfOne(RemoteLog):
+    """A log that a test may read at once, too."""
+
+    tables: Tables
+
+    def read(self, offset: int, *, max_bytes: int, **how: Any) -> bytes:
+        if self.at_hand(offset):
+            return super().read(offset, max_bytes=max_bytes, **how)
+        wanted = RowsWanted(self.partition_id, offset, self.high_watermark, max_bytes)
+        return RecalledLog(self, self.tables.read_rows(wanted)).read(offset, max_bytes=max_bytes, **how)
+
+
 class StoreOfOne(RemoteStore):
     """The store of a broker that shares its database with nobody, and makes the logs of topics itself."""
 
     checkpoints = NoCheckpoints()
+    log_type = LogOfOne
 
     def __init__(
         self, disk: DatabaseAndDisk, *, now_ms: int, clock: Callable[[], int], soon: Any, rounds: Any
@@ -88,13 +119,14 @@ class StoreOfOne(RemoteStore):
         self.files = MemoryStore.open(now_ms=now_ms, disk=disk)
         self.engine = PretendedEngine(self.choose, lambda _, do: rounds.append(do))
         self.engine.tables = disk.tables
-        self.reader = ReaderAtHand(disk.tables)
+        self.reader = ReaderAtHand(self.engine)
         super().__init__(
             self.engine.new_session_of(BROKER),
             self.reader,
             clock=clock,
             call_soon=soon.append,
             later=lambda after_ms, do: heappush(self.timers, (clock() + after_ms, next(self.numbers), do)),
+            tail_bytes=disk.tail_bytes,
         )
         self.told: list[str] = []
         self.listener = self
@@ -102,6 +134,8 @@ class StoreOfOne(RemoteStore):
 
     def choose(self, statement: str) -> Fate:
         """Return the fate of a statement: what a full disk refuses to a log in files is refused here, too."""
+        if statement in self.disk.fates:
+            return self.disk.fates[statement]
         full = self.disk.faults.capacity == 0 and statement == "append"
         return Fate(effect_ms=None, failure="53100") if full else Fate()
 
@@ -111,7 +145,10 @@ class StoreOfOne(RemoteStore):
         name = TopicPartition(topic, partition)
         self.open([LogToOpen(name, partition_id, max(epochs, default=-1) + 1, config)], lambda *_: None)
         self.reader.answer()
-        return self.logs[name]
+        log = self.logs[name]
+        assert isinstance(log, LogOfOne)
+        log.tables = self.disk.tables
+        return log
 
     def delete_log(self, topic: str, partition: int, *, now_ms: int) -> None:
         name = TopicPartition(topic, partition)

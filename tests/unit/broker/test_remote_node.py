@@ -12,10 +12,11 @@ from coterie.base.ids import TopicPartition
 from coterie.broker.runtime.leadership import ElectedLeaders, Led, NodeEndpoint
 from coterie.broker.runtime.pieces import at_once
 from coterie.storage.remote.log import RemoteLog
-from coterie.storage.remote.pretended import Fate
+from coterie.storage.remote.pretended import BROKEN, Fate
 from coterie.wire.api.apis import APIS
 from coterie.wire.api.entities import build, entity
 from coterie.wire.records.batches import Record, build_batch, records_of, scan
+from unit.broker import remote_node_rig
 from unit.broker.group_api_rig import BEAT, COMMIT, commit_topic, fetch_topic
 from unit.broker.remote_node_rig import DatabaseAndDisk, StoreOfOne
 from unit.broker.rig import Client
@@ -303,7 +304,7 @@ def deleted(client: Client) -> list[tuple[Code, int]]:
 def test_records_are_deleted_when_the_database_knows_it(rig: RemoteRig):
     for value in ("one", "two", "three"):
         rig.produced(value)
-    sizes = [len(batch.data) for batch in rig.log()._batches]
+    sizes = [len(batch.data) for batch in rig.log().tail.since(0)]
     client = rig.client()
 
     delete_records(rig, client, 2)
@@ -386,3 +387,106 @@ def test_a_stop_leaves_all_that_was_decided(rig: RemoteRig):
     assert code_of(client) == Code.NONE
     assert rig.store.logs == {}
     assert rig.next_life().committed_offset() == 3
+
+
+# -- what is not in memory
+
+
+@pytest.fixture
+def recalling(monkeypatch: pytest.MonkeyPatch) -> RemoteRig:
+    """A broker that keeps nothing in memory of what has landed."""
+    monkeypatch.setattr(remote_node_rig, "TAIL_BYTES", 0)
+    return RemoteRig()
+
+
+def test_a_consumer_reads_what_is_not_in_memory(recalling: RemoteRig):
+    for value in ("one", "two", "three"):
+        recalling.produced(value)
+
+    assert not recalling.log().at_hand(0)
+    assert recalling.fetched(0) == ["one", "two", "three"]
+    assert recalling.fetched(2) == ["three"]
+    assert recalling.fetched(3) == []
+
+
+def test_who_reads_committed_records_that_are_not_in_memory_is_told_of_those_that_were_aborted(
+    recalling: RemoteRig,
+):
+    owner = recalling.owner()
+    recalling.add(owner, ORDERS)
+    recalling.write(owner)
+    recalling.end(owner, commit=False)
+    recalling.settle()
+    recalling.produced("behind it")
+
+    topic = fetch_topic_of(0)
+    answer = recalling.client().ask(FETCH, 11, topics=(topic,), isolation_level=1, min_bytes=0)
+
+    (one,) = answer.responses[0].partitions
+    assert [aborted.producer_id for aborted in one.aborted_transactions] == [owner.producer_id]
+    assert [header.control for _, header in scan(one.records)] == [False, True, False]
+
+
+def test_while_records_are_read_from_the_database_others_are_answered(recalling: RemoteRig):
+    recalling.produced("one")
+    client = recalling.client()
+
+    recalling.store.reader.rows_wait = True
+
+    client.send(FETCH, 11, topics=(fetch_topic_of(0),), min_bytes=1, max_wait=500)
+    assert recalling.fetched(1) == []
+    assert client.answers() == []
+    recalling.store.reader.answer()
+    recalling.settle()
+
+    (answer,) = client.answers()
+    assert answer.responses[0].partitions[0].records
+
+
+def test_a_consumer_hears_of_a_database_that_cannot_be_read_and_of_records_afterwards(recalling: RemoteRig):
+    recalling.produced("one")
+    recalling.disk.fates["read-rows"] = Fate(effect_ms=None, failure=BROKEN)
+
+    answer = recalling.client().ask(FETCH, 11, topics=(fetch_topic_of(0),), min_bytes=0)
+    assert answer.responses[0].partitions[0].error_code == Code.KAFKA_STORAGE_ERROR
+
+    recalling.disk.fates.clear()
+    assert recalling.fetched() == ["one"]
+
+
+def test_a_time_is_found_in_what_is_not_in_memory(recalling: RemoteRig):
+    first_ms = recalling.now_ms
+    for value in ("one", "two", "three"):
+        recalling.produced(value)
+        recalling.pass_ms(1_000)
+
+    assert [offset_at(recalling, first_ms + after_ms) for after_ms in (0, 1, 2_000, 2_001)] == [0, 1, 2, -1]
+    assert offset_at(recalling, -3) == 2
+
+
+def offset_at(rig: RemoteRig, timestamp: int) -> int:
+    asked = part(LIST_OFFSETS, 7, "ListOffsetsPartition", partition_index=0, timestamp=timestamp)
+    topic = part(LIST_OFFSETS, 7, "ListOffsetsTopic", name="orders", partitions=(asked,))
+    answer = rig.client().ask(LIST_OFFSETS, 7, replica_id=-1, isolation_level=0, topics=(topic,))
+    offset: int = answer.topics[0].partitions[0].offset
+    return offset
+
+
+def fetch_topic_of(offset: int) -> Any:
+    wanted = part(FETCH, 11, "FetchPartition", partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
+    return part(FETCH, 11, "FetchTopic", topic="orders", partitions=(wanted,))
+
+
+def test_a_shard_waits_for_a_database_that_cannot_be_read_and_is_loaded(recalling: RemoteRig):
+    recalling.committed("g", ("orders", 0, 42))
+    recalling.store.crash()
+    recalling.disk.fates["read-rows"] = Fate(effect_ms=None, failure=BROKEN)
+    again = recalling.next_life()
+
+    client = again.client()
+    client.send(OFFSET_FETCH, 7, group_id="g", topics=(fetch_topic(again, 7, "orders", 0),))
+    assert [answer.error_code for answer in client.answers()] == [Code.COORDINATOR_LOAD_IN_PROGRESS]
+    again.disk.fates.clear()
+    again.pass_ms(1_000)
+
+    assert again.committed_offset() == 42

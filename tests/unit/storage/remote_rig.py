@@ -10,11 +10,14 @@ from uuid import UUID
 
 from coterie.base.ids import TopicPartition
 from coterie.storage.config import LogConfig
+from coterie.storage.kind import Readable
 from coterie.storage.log.contract import Appended
 from coterie.storage.remote.lane import Lane
 from coterie.storage.remote.log import RemoteLog
 from coterie.storage.remote.pretended import Fate, PretendedEngine, PretendedReader, Tables
 from coterie.storage.remote.store import LogToOpen, RemoteStore
+from coterie.storage.remote.tail import TAIL_BYTES
+from coterie.wire.records.visible import AbortedTransaction
 
 BROKER, PARTITION = 1, 8
 
@@ -68,6 +71,44 @@ class PromptLog(RemoteLog):
     """A log whose appends have landed when they return."""
 
     settle: Callable[[], None]
+    settle_until: Callable[[Callable[[], bool]], None]
+
+    def recalled(self, offset: int, max_bytes: int) -> Readable:
+        """Return what can be read at an offset, wherever it lies."""
+        if self.at_hand(offset):
+            return self
+        found: list[Readable] = []
+        self.read_soon(offset, max_bytes, found.append)
+        self.settle_until(lambda: bool(found))
+        return found[0]
+
+    def read(self, offset: int, *, max_bytes: int, **how: Any) -> bytes:
+        there = self.recalled(offset, max_bytes)
+        read = super().read if there is self else there.read
+        return read(offset, max_bytes=max_bytes, **how)
+
+    def read_committed(
+        self, offset: int, *, max_bytes: int, at_least_one: bool = True
+    ) -> tuple[bytes, tuple[AbortedTransaction, ...]]:
+        there = self.recalled(offset, max_bytes)
+        read = super().read_committed if there is self else there.read_committed
+        return read(offset, max_bytes=max_bytes, at_least_one=at_least_one)
+
+    def batch_from(self, timestamp_ms: int, offset: int) -> bytes | None:
+        if self.at_hand(max(offset, self.start_offset)):
+            return super().batch_from(timestamp_ms, offset)
+        found: list[Any] = []
+        self.find_soon(timestamp_ms, offset, found.append)
+        self.settle_until(lambda: bool(found))
+        return found[0]
+
+    def youngest_batch(self) -> bytes | None:
+        if self.at_hand(self.start_offset):
+            return super().youngest_batch()
+        found: list[Any] = []
+        self.find_youngest_soon(found.append)
+        self.settle_until(lambda: bool(found))
+        return found[0]
 
     def append(self, *what: Any, **terms: Any) -> Appended:
         appended = super().append(*what, **terms)
@@ -84,7 +125,14 @@ class PromptStore(RemoteStore):
 class OneLog(Time):
     """One life of a broker with one partition, over tables that outlive it."""
 
-    def __init__(self, tables: Tables | None, config: LogConfig, *, prompt: bool = False) -> None:
+    def __init__(
+        self,
+        tables: Tables | None,
+        config: LogConfig,
+        *,
+        prompt: bool = False,
+        tail_bytes: int = TAIL_BYTES,
+    ) -> None:
         super().__init__()
         self.fate = Fate()
         self.engine = PretendedEngine(lambda name: self.fate, self.event)
@@ -98,6 +146,7 @@ class OneLog(Time):
             clock=self.clock,
             call_soon=self.soon.append,
             later=self.timer,
+            tail_bytes=tail_bytes,
         )
         self.store.listener = self
         self.store.begin(self.epoch, self.engine.history)
@@ -119,6 +168,11 @@ class OneLog(Time):
         while self.soon or self.events or any(lane.suspended for lane in self.store.lanes):
             self.step()
 
+    def until(self, holds: Callable[[], bool]) -> None:
+        """Have things happen until it holds."""
+        while not holds():
+            self.step()
+
     def create_log(self, topic: str, partition: int, topic_id: UUID, config: LogConfig) -> RemoteLog:
         """Return a log that is led in a leader epoch that nobody has led it in."""
         name = TopicPartition(topic, partition)
@@ -129,7 +183,7 @@ class OneLog(Time):
             self.step()
         log = self.logs[name]
         if isinstance(log, PromptLog):
-            log.settle = self.settle
+            log.settle, log.settle_until = self.settle, self.until
         return log
 
     def close(self) -> None:

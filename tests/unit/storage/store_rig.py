@@ -17,6 +17,7 @@ from coterie.storage.log.partition import (
 )
 from coterie.storage.memory import MemoryDisk, MemoryStore
 from coterie.storage.remote.pretended import Tables
+from coterie.storage.remote.tail import TAIL_BYTES
 from coterie.wire.records.batches import Record, build_batch, build_marker, records_of, scan
 from unit.storage.remote_rig import OneLog
 
@@ -127,8 +128,9 @@ class Rig:
         self.store = self._open(NOW)
 
     def _open(self, now_ms: int) -> Store:
-        if self.kind == "remote":
-            store = OneLog(self.tables, self.config, prompt=True)
+        if self.kind in ("remote", "recalled"):
+            tail_bytes = TAIL_BYTES if self.kind == "remote" else 0
+            store = OneLog(self.tables, self.config, prompt=True, tail_bytes=tail_bytes)
             self.tables = store.engine.tables
             return store  # type: ignore[return-value]  # of which the contract asks no more
         if self.kind == "memory":

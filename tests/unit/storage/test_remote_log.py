@@ -203,7 +203,14 @@ def test_what_is_appended_when_a_refusal_is_heard_of_goes_behind_what_landed_in_
     """Whoever hears of it may append to another log of the lane, which the lane has refused as well."""
     store, told = a_store(), Told()
     log = a_log(store)
-    other = RemoteLog(TopicPartition("others", 0), PARTITION + 1, a_config(), store.lane, epochs=[(0, 0)])
+    other = RemoteLog(
+        TopicPartition("others", 0),
+        PARTITION + 1,
+        a_config(),
+        store.lane,
+        epochs=[(0, 0)],
+        read_rows=lambda wanted, done: None,
+    )
     store.fate = Fate(effect_ms=None, failure="53100")
 
     def again(refused: AppendRefused | None) -> None:

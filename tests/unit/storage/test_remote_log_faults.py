@@ -85,7 +85,7 @@ def who_waits_is_told_with_the_first_to_land(patch: pytest.MonkeyPatch) -> None:
 @fault
 def a_take_over_begins_at_the_first_row(patch: pytest.MonkeyPatch) -> None:
     def ends_early(log: RemoteLog, chunk: Any) -> int:
-        return 0 if log._batches else take_row(log, chunk)
+        return 0 if log.size_bytes else take_row(log, chunk)
 
     take_row = RemoteLog._take_row
     patch.setattr(RemoteLog, "_take_row", ends_early)

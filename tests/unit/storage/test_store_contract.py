@@ -1,4 +1,6 @@
-"""What every log promises, tried on files, on a disk in memory and on rows of a pretended database."""
+"""What every log promises, tried on files, on a disk in memory, and on rows of a pretended database: all of
+them in memory, or none.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,7 +25,7 @@ from unit.storage.store_rig import (
 DAY = 86_400_000
 
 
-@pytest.fixture(params=["files", "memory", "remote"])
+@pytest.fixture(params=["files", "memory", "remote", "recalled"])
 def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rig]:
     """Yield a store of each kind, closed again after the test."""
     made = Rig(request.param, tmp_path)

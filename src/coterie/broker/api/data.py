@@ -14,8 +14,17 @@ from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
 from coterie.broker.net.context import WAITS, Context, milliseconds
 from coterie.broker.refusal import storage_failed
+from coterie.broker.runtime.fetching import Wanted, found_by, leader_epoch_error, recall
 from coterie.broker.runtime.leadership import why_absent
-from coterie.broker.runtime.pieces import ITEMS_AT_ONCE, Aside, Pieces, Until, gathered, mapped, paced
+from coterie.broker.runtime.pieces import (
+    ITEMS_AT_ONCE,
+    Aside,
+    Pieces,
+    Until,
+    gathered,
+    mapped,
+    paced,
+)
 from coterie.storage.log.contract import OffsetAt, OffsetOutOfRange, StorageFailed
 from coterie.storage.log.searching import first_from, youngest_of
 from coterie.wire.api.entities import (
@@ -68,14 +77,6 @@ class Parts(NamedTuple):
     clock: Clock
 
 
-def leader_epoch_error(log: Log, sent: int) -> Code:
-    """Return the error for a leader epoch that is not the log's, NONE if it is or none was sent (KIP-320)."""
-    ours = log.latest_epoch
-    if sent in (-1, ours):
-        return Code.NONE
-    return Code.UNKNOWN_LEADER_EPOCH if sent > ours else Code.FENCED_LEADER_EPOCH
-
-
 def topic_named(topics: TopicCatalog, asked: Any) -> tuple[Topic | None, Code]:
     """Return the topic that a request names by name or by id, or the code that says there is none."""
     name = getattr(asked, "name", getattr(asked, "topic", None))  # "" is a name, which none has
@@ -121,44 +122,6 @@ class CurrentLeaders:
 
 
 # -- Fetch
-
-
-class Wanted:
-    """One partition that a fetch asks for, and how many bytes it could have of it."""
-
-    __slots__ = ("asked", "code", "epoch", "log", "max_bytes", "offset", "partition", "there", "topic")
-
-    def __init__(self, asked: Any, topic: str, partition: Any, code: Code) -> None:
-        self.asked = asked
-        self.topic = topic
-        self.partition: int = partition.partition
-        self.offset: int = partition.fetch_offset
-        self.max_bytes: int = partition.partition_max_bytes
-        self.epoch: int = getattr(partition, "current_leader_epoch", -1)
-        self.log: Log | None = None
-        self.code = code
-        self.there = 0
-
-    def look_up(self, parts: Parts) -> None:
-        """Find the log, or why there is none, and whether the client knows the epoch."""
-        log = parts.led_log(TopicPartition(self.topic, self.partition))
-        if log is None:
-            self.code = why_absent(parts.topics, parts.leadership, self.topic, self.partition)
-        else:
-            self.log, self.code = log, leader_epoch_error(log, self.epoch)
-
-    def look_again(self, parts: Parts) -> None:
-        """Find out whether the partition is led here still, and in which epoch.
-
-        A log that is closed was given up, or its topic is deleted, whatever has its name by now.
-        """
-        if self.log is None:
-            return
-        if not self.log.closed:
-            self.look_up(parts)
-        else:
-            self.log = None
-            self.code = why_absent(parts.topics, parts.leadership, self.topic, self.partition)
 
 
 # What a fetch asks for, by how it names it: a partition that it names again it means as it says last.
@@ -215,8 +178,9 @@ class WaitingFetch:
 
     def finish(self, *, forced: bool) -> None:
         count = len(self.wanted)
+        old = [one for one in self.wanted.values() if not one.is_at_hand()]
         # Of a few, which are read at once, nobody else can take the room meanwhile.
-        read = _read_within if count <= ITEMS_AT_ONCE else _read_in_pieces
+        read = _read_within if count <= ITEMS_AT_ONCE and not old else _read_in_pieces
         most = min(self.most, self.parts.peers.room)
         self.ctx.reply(paced(read(most, self.parts, self.ctx, self.wanted, committed=self.committed), count))
 
@@ -294,8 +258,11 @@ def _readable_end(one: Wanted, *, committed: bool) -> int | None:
 def _read_in_pieces(
     most: int, parts: Parts, ctx: Context, wanted: WantedByName, *, committed: bool
 ) -> Pieces[Any]:
-    """Answer as `_read_within` does, and hold the room for it meanwhile."""
+    """Answer as `_read_within` does, and hold the room for it meanwhile. First read what is not in memory."""
     with parts.peers.taken(most):
+        old = [one for one in wanted.values() if not one.is_at_hand()]
+        if old:
+            yield Until(partial(recall, old, most))
         return (yield from _read_within(most, parts, ctx, wanted, committed=committed))
 
 
@@ -354,12 +321,15 @@ def _read_one(one: Wanted, left: int, *, first: bool, committed: bool, version: 
         return _unreadable(code)
     budget = min(one.max_bytes, max(left, 0))
     aborted: tuple[Any, ...] | None = () if committed else None
+    source = one.readable(log)
     try:
-        if committed:
-            records, spans = log.read_committed(one.offset, max_bytes=budget, at_least_one=first)
+        if source is None:
+            records = b""
+        elif committed:
+            records, spans = source.read_committed(one.offset, max_bytes=budget, at_least_one=first)
             aborted = _aborted(spans, version)
         else:
-            records = log.read(one.offset, max_bytes=budget, at_least_one=first)
+            records = source.read(one.offset, max_bytes=budget, at_least_one=first)
     except OffsetOutOfRange:
         return _unreadable(Code.OFFSET_OUT_OF_RANGE)
     except StorageFailed as failed:
@@ -464,7 +434,7 @@ def _offset_at(log: Log, timestamp: int, *, committed: bool) -> Pieces[Mapping[s
 
 
 def _youngest(log: Log) -> Pieces[OffsetAt | None]:
-    batch = log.youngest_batch()
+    batch = yield from found_by(log.find_youngest_soon)
     if batch is None:
         return None
     found: OffsetAt | None = yield Aside(youngest_of, (batch, log.start_offset), read_header(batch).count)
@@ -474,7 +444,10 @@ def _youngest(log: Log) -> Pieces[OffsetAt | None]:
 def _first_from(log: Log, timestamp: int) -> Pieces[OffsetAt | None]:
     """Look through batches that claim to hold a record as young: a few bytes can be long to decode."""
     offset = log.start_offset
-    while not log.closed and (batch := log.batch_from(timestamp, offset)) is not None:
+    while not log.closed:
+        batch = yield from found_by(partial(log.find_soon, timestamp, offset))
+        if batch is None:
+            return None
         header = read_header(batch)
         found: OffsetAt | None = yield Aside(first_from, (batch, timestamp, offset), header.count)
         if found is not None:

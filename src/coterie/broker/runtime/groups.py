@@ -8,7 +8,7 @@ commits, offsets committed in transactions, stories, and the cleaning of what ha
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Set
+from collections.abc import Callable, Collection, Generator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -247,7 +247,7 @@ class ShardHost(HostedShard[commands.Command, GroupBatch]):
 
     # -- coming and going
 
-    def _replay(self) -> Iterator[None]:
+    def _replay(self) -> Pieces[None]:
         loader, wall_ms = Loader(self.shard), self.clock.wall_ms()
         yield from self._read_log(lambda piece: loader.read(piece, wall_ms))
         if self.status != self.LOADING:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
@@ -37,12 +37,13 @@ if TYPE_CHECKING:
     from coterie.broker.runtime.purgatory import Ring
     from coterie.broker.runtime.topic_shards import ShardsOfTopic
     from coterie.coordinator.machine import Core, Decision, Reply
-    from coterie.storage.kind import Log
+    from coterie.storage.kind import Log, Readable
     from coterie.storage.log.contract import Appended
 
 log = logging.getLogger("coterie.broker")
 
 LOAD_READ_BYTES = 1 << 20
+READ_AGAIN_MS = 500
 BATCH_OVERHEAD_BYTES = 1 << 10
 
 # Takes a core's answer, or the code that sends who waited for it elsewhere.
@@ -476,18 +477,33 @@ class HostedShard(ABC, Generic[C, P]):
         self.status = self.FAILED
 
     @abstractmethod
-    def _replay(self) -> Iterator[None]:
+    def _replay(self) -> Pieces[None]:
         """Put into the core what the log holds."""
 
-    def _read_log(self, read: Callable[[bytes], Generator[None, None, int]]) -> Iterator[None]:
+    def _read_log(self, read: Callable[[bytes], Generator[None, None, int]]) -> Pieces[None]:
         """Have the log read from start to end; `read` takes batches and returns the offset behind them."""
         log_ = self.log
         offset = log_.start_offset
         while offset < log_.end_offset and self.status == self.LOADING:
-            piece = log_.read(offset, max_bytes=LOAD_READ_BYTES)
+            piece = yield from self._piece_at(log_, offset)
             if not piece:
                 break  # compaction has left nothing behind this
             offset = yield from read(piece)
+
+    def _piece_at(self, log_: Log, offset: int) -> Pieces[bytes]:
+        """Return a piece of the log. What is not in memory is asked for until it comes."""
+        while self.status == self.LOADING and not log_.at_hand(offset):
+            found: Readable = yield Until(partial(log_.read_soon, offset, LOAD_READ_BYTES))
+            try:
+                return found.read(offset, max_bytes=LOAD_READ_BYTES)
+            except StorageFailed as failed:
+                log.warning("%s waits for its log: %s", self, failed)
+                yield Until(self._after_a_while)
+        return log_.read(offset, max_bytes=LOAD_READ_BYTES) if self.status == self.LOADING else b""
+
+    def _after_a_while(self, take: Callable[[None], None]) -> None:
+        again_ms = self.clock.now_ms() + READ_AGAIN_MS
+        self.purgatory.arm(("load", self), again_ms, lambda *_: take(None))
 
     def _revive(self) -> Pieces[None]:
         """Have what was loaded live on, a piece at a time."""

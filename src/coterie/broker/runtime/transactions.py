@@ -174,7 +174,7 @@ class TransactionHost(HostedShard[Command, TransactionBatch]):
 
     # -- coming and going
 
-    def _replay(self) -> Iterator[None]:
+    def _replay(self) -> Pieces[None]:
         self._look_at_clocks(self.clock.now_ms())
         return self._read_log(self._read)
 

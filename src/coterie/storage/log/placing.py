@@ -4,16 +4,16 @@ Placing is at once; that what is placed lasts (it has *landed*) may come later, 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from struct import Struct
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
 from coterie.storage.config import LogConfig
 from coterie.storage.disk import Buffer
 from coterie.storage.epochs import Epochs, end_of
-from coterie.storage.log.contract import Appended, AppendRefused, Landed, OffsetAt
+from coterie.storage.log.contract import Appended, AppendRefused, Landed, OffsetAt, StorageFailed
 from coterie.storage.log.producers import (
     ActiveProducer,
     Completed,
@@ -281,6 +281,26 @@ class PlacingLog(ABC):
     def _begin_epoch(self, epoch: int) -> None:
         """Lead in an epoch that an append comes with. Raises `AppendRefused`."""
         self.lead(epoch)
+
+    # -- what is not at hand
+
+    def at_hand(self, offset: int) -> bool:
+        """Return whether what is there at an offset can be read at once: all of a log in files."""
+        return True
+
+    def read_soon(self, offset: int, max_bytes: int, done: Callable[[Any], None]) -> None:
+        """Have `done` called with what can be read at an offset: the log itself, here."""
+        done(self)
+
+    def find_soon(
+        self, timestamp_ms: int, offset: int, done: Callable[[bytes | StorageFailed | None], None]
+    ) -> None:
+        """Have `done` called with what `batch_from` finds."""
+        done(self.batch_from(timestamp_ms, offset))
+
+    def find_youngest_soon(self, done: Callable[[bytes | StorageFailed | None], None]) -> None:
+        """Have `done` called with what `youngest_batch` finds."""
+        done(self.youngest_batch())
 
     # -- by time
 

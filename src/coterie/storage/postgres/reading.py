@@ -1,4 +1,6 @@
-"""Reading logs from PostgreSQL, beside the lanes: one connection, that is opened when it is needed."""
+"""Reading logs from PostgreSQL, beside the lanes, on connections that are opened when they are needed: one on
+which logs are opened, and one for what consumers read of them that is not in memory.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from itertools import starmap
 from coterie.storage.postgres.connecting import OTHER_HISTORY, Connections, read_history, within_ms
 from coterie.storage.postgres.serial import Connection, Job, SerialConnection, T, transaction
 from coterie.storage.remote.chunk import Chunk
-from coterie.storage.remote.reading import LogWanted, StoredLog
+from coterie.storage.remote.reading import LogWanted, RowsWanted, StoredLog
 from coterie.storage.remote.session import Broken
 
 log = logging.getLogger("coterie.storage")
@@ -40,16 +42,35 @@ SELECT partition_id, start_offset, end_offset, epoch, epochs FROM ends
 """
 # A partition at a time, in the order of those that are wanted and by its index, whatever the planner thinks
 # of the table.
-CHUNKS = """
+COLUMNS = "partition_id, base_offset, last_offset, leader_epoch, max_timestamp, batches, heads, data"
+CHUNKS = f"""
 SELECT chunk.* FROM unnest($1::int[], $2::bigint[]) AS wanted (id, start_offset), LATERAL (
-  SELECT partition_id, base_offset, last_offset, leader_epoch, max_timestamp, batches, heads, data
-  FROM coterie.chunks_keep WHERE partition_id = wanted.id AND last_offset >= wanted.start_offset
+  SELECT {COLUMNS} FROM coterie.chunks_keep
+  WHERE partition_id = wanted.id AND last_offset >= wanted.start_offset
   ORDER BY base_offset OFFSET 0) AS chunk
 """
 UNBEGUN = """
 SELECT led.id FROM unnest($1::int[], $2::int[]) AS led (id, epoch) WHERE NOT EXISTS (
   SELECT FROM coterie.leader_epochs AS there WHERE there.partition_id = led.id AND there.epoch = led.epoch)
 ORDER BY led.id
+"""
+# Which they are is found by their sizes, so that no data is read of more than is wanted.
+ROWS = f"""
+WITH sized AS (
+  SELECT base_offset, sum(size) OVER (ORDER BY base_offset) - size AS before FROM (
+    SELECT base_offset, size FROM coterie.chunks_keep
+    WHERE partition_id = $1 AND base_offset < $3 AND last_offset >= $2 AND max_timestamp >= $5
+      AND base_offset >= coalesce((SELECT base_offset FROM coterie.chunks_keep
+        WHERE partition_id = $1 AND base_offset <= $2 ORDER BY base_offset DESC LIMIT 1), $2)
+    ORDER BY base_offset LIMIT $6) AS following)
+SELECT chunk.* FROM (SELECT base_offset FROM sized WHERE before = 0 OR before < $4) AS wanted, LATERAL (
+  SELECT {COLUMNS} FROM coterie.chunks_keep
+  WHERE partition_id = $1 AND base_offset = wanted.base_offset OFFSET 0) AS chunk
+ORDER BY base_offset
+"""
+YOUNGEST_ROW = f"""
+SELECT {COLUMNS} FROM coterie.chunks_keep WHERE partition_id = $1 AND base_offset >= $2 AND base_offset < $3
+ORDER BY max_timestamp DESC, base_offset LIMIT 1
 """
 SAVE_STARTS = """
 INSERT INTO coterie.logs AS there (partition_id, start_offset)
@@ -65,21 +86,17 @@ BYTES_AT_ONCE = 1 << 20
 """So much is asked for at once, by the size of the rows so far: a round trip takes long where many want the
 processor, and the rows of a log of commits are small.
 """
+ROWS_RECALLED = 1_000
 
 
 class PostgresReader:
     """A `RemoteReader`."""
 
     def __init__(self, connections: Connections) -> None:
-        self._connections = connections
-        self._connection: SerialConnection | None = None
-        self._history: str | None = None  # of that connection, once it is known
-        self._waiting = 0  # the number of those that wait for an answer
-        self._moved_s = 0.0  # when something came last
-        self._watch: asyncio.TimerHandle | None = None
+        self._opening, self._recalling = ReadConnection(connections), ReadConnection(connections)
 
     def prepare(self, *, history: str) -> None:
-        self._run(_prepare, lambda _: None, history)
+        self._opening.run(_prepare, lambda _: None, history)
 
     def read_logs(
         self,
@@ -88,12 +105,17 @@ class PostgresReader:
         *,
         history: str,
     ) -> None:
-        self._run(partial(_read_logs, wanted, self._move), done, history)
+        self._opening.run(partial(_read_logs, wanted, self._opening.move), done, history)
+
+    def read_rows(
+        self, wanted: RowsWanted, done: Callable[[Sequence[Chunk] | Broken], None], *, history: str
+    ) -> None:
+        self._recalling.run(partial(_read_rows, wanted), done, history)
 
     def find_unbegun(
         self, led: Sequence[LogWanted], done: Callable[[Sequence[int] | Broken], None], *, history: str
     ) -> None:
-        self._run(partial(_find_unbegun, led), done, history)
+        self._opening.run(partial(_find_unbegun, led), done, history)
 
     def save_starts(
         self, starts: Mapping[int, int], done: Callable[[Broken | None], None], *, history: str
@@ -101,7 +123,24 @@ class PostgresReader:
         def saved(answer: bool | Broken) -> None:
             done(answer if isinstance(answer, Broken) else None)
 
-        self._run(partial(_save_starts, starts), saved, history)
+        self._opening.run(partial(_save_starts, starts), saved, history)
+
+    def close(self) -> None:
+        """Give the connections up; whoever waits has Broken."""
+        self._opening.close()
+        self._recalling.close()
+
+
+class ReadConnection:
+    """A connection on which reads are done one after the other, opened anew when it is needed again."""
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self._connection: SerialConnection | None = None
+        self._history: str | None = None  # of that connection, once it is known
+        self._waiting = 0  # the number of those that wait for an answer
+        self._moved_s = 0.0  # when something came last
+        self._watch: asyncio.TimerHandle | None = None
 
     def close(self) -> None:
         """Give the connection up; whoever waits has Broken."""
@@ -112,24 +151,24 @@ class PostgresReader:
             self._connection.close()
             self._connection = None
 
-    def _run(self, job: Job[T], done: Callable[[T | Broken], None], history: str) -> None:
+    def run(self, job: Job[T], done: Callable[[T | Broken], None], history: str) -> None:
         """Have a job done by a database of this history. One that fails is tried again by whoever asked."""
 
         def answered(result: T | Broken | None) -> None:
             self._waiting -= 1
-            self._move()
+            self.move()
             done(Broken("no answer has come") if result is None else result)
 
         connection = self._connection
         if connection is None or self._is_stuck or self._history not in (None, history):
             connection = self._open()
         if not self._waiting:
-            self._move()
+            self.move()
         self._waiting += 1
         self._watch_on()
         connection.run(partial(self._do, job, history), answered)
 
-    def _move(self) -> None:
+    def move(self) -> None:
         """Note that something has come."""
         self._moved_s = self._connections.loop.time()
 
@@ -162,7 +201,7 @@ class PostgresReader:
                 self._connection = None
 
         self.close()
-        self._move()
+        self.move()
         self._history = None
         connection = self._connection = SerialConnection(self._connections)
         connection.open(read_history, opened, ended)
@@ -223,6 +262,16 @@ async def _find_unbegun(led: Sequence[LogWanted], connection: Connection) -> lis
     epochs = [one.leader_epoch for one in led]
     rows = await connection.fetch(UNBEGUN, [one.partition_id for one in led], epochs)
     return [one for (one,) in rows]
+
+
+async def _read_rows(wanted: RowsWanted, connection: Connection) -> list[Chunk]:
+    partition_id, offset, end_offset, max_bytes, since_ms, youngest = wanted
+    if youngest:
+        rows = await connection.fetch(YOUNGEST_ROW, partition_id, offset, end_offset)
+    else:
+        terms = (partition_id, offset, end_offset, max_bytes, since_ms, ROWS_RECALLED)
+        rows = await connection.fetch(ROWS, *terms)
+    return [*starmap(Chunk, rows)]
 
 
 async def _save_starts(starts: Mapping[int, int], connection: Connection) -> bool:

@@ -1,38 +1,33 @@
 """The log of a partition whose rows lie in a database, and which is written through a lane.
 
-What is appended is placed at once and lands later, or never: docs/decisions/0024-placed-and-landed.md. All
-that has landed since the log was opened, and what it was opened with, is held in memory.
+What is appended is placed at once and lands later, or never: docs/decisions/0024-placed-and-landed.md. The
+newest batches that have landed are in memory (`tail`); those before are read from the database (`recalled`).
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final
 
 from coterie.base.ids import TopicPartition
 from coterie.storage.config import LogConfig
 from coterie.storage.epochs import Epochs, begun, from_start, until_end
+from coterie.storage.kind import Found, Readable
 from coterie.storage.log.aborted import AbortedIndex, AbortedSpan
 from coterie.storage.log.contract import Appended, AppendRefused, Landed, OffsetOutOfRange
-from coterie.storage.log.placing import Placed, PlacingLog, Span, learn
+from coterie.storage.log.placing import Placed, PlacingLog, learn
 from coterie.storage.log.producers import ProducerState
 from coterie.storage.remote.chunk import Chunk, PendingAppend
 from coterie.storage.remote.heads import heads_of
 from coterie.storage.remote.lane import Lane
+from coterie.storage.remote.reading import RowsWanted
+from coterie.storage.remote.recalled import ReadRows, RecalledLog, find_by_time, find_youngest
+from coterie.storage.remote.tail import Batch, Tail, TailCache, taken
 from coterie.wire.records.batches import scan
 from coterie.wire.records.visible import AbortedTransaction
-
-
-class Batch(NamedTuple):
-    """A batch that has landed, and of its header what readers go by."""
-
-    base_offset: int
-    max_timestamp: int
-    records: int
-    data: bytes
 
 
 class RemoteState:
@@ -72,8 +67,14 @@ class RemoteLog(PlacingLog):
         epochs: Epochs,
         start_offset: int = 0,
         end_offset: int = 0,
+        cache: TailCache | None = None,
+        read_rows: ReadRows,
     ) -> None:
-        """`chunks` are the rows from `start_offset` on; the log goes on at `end_offset`, or behind them."""
+        """`chunks` are the rows from `start_offset` on; the log goes on at `end_offset`, or behind them.
+
+        Its newest batches are in the `cache`, where there is one that others share; `read_rows` reads those
+        before.
+        """
         self.name = name
         self.where = str(name)
         self.partition_id = partition_id
@@ -81,9 +82,8 @@ class RemoteLog(PlacingLog):
         self.lane = lane
         self._state = RemoteState(config, epochs=epochs, start_offset=start_offset, end_offset=end_offset)
         self._aborted = AbortedIndex()
-        self._batches: list[Batch] = []
-        self._lasts: list[int] = []  # the last offset of each batch
-        self._bytes = 0
+        self.tail = Tail(cache or TailCache(), start_offset)
+        self._read_rows = read_rows
         self.producers = ProducerState()
         for _ in self.take_in(chunks):
             pass
@@ -120,7 +120,7 @@ class RemoteLog(PlacingLog):
     @property
     def size_bytes(self) -> int:
         """The bytes of all batches that have landed."""
-        return self._bytes
+        return self.tail.older_bytes + self.tail.size
 
     def configure(self, config: LogConfig) -> None:
         """Take other settings from now on."""
@@ -174,7 +174,7 @@ class RemoteLog(PlacingLog):
         first = self._flights.popleft()
         assert first is flight, f"{self.name}: appends land in order"
         place, waiting = flight.place, self._waiting
-        self._keep(flight.data, place.spans)
+        self.tail.keep(flight.data, place.spans)
         if place.has_producers:
             self._note_ended(place)
         end = self._state.end_offset = place.next_offset
@@ -222,7 +222,7 @@ class RemoteLog(PlacingLog):
         end = chunk.last_offset + 1
         if chunk.leader_epoch > self.latest_epoch:
             self._state.epochs = begun(self._state.epochs, chunk.leader_epoch, chunk.base_offset)
-        self._keep(data, spans)
+        self.tail.keep(data, spans)
         self._note_ended(Placed(data, (data,), spans, chunk.base_offset, end, -1))
         self._state.end_offset = max(self._state.end_offset, end)
         return len(spans)
@@ -231,20 +231,6 @@ class RemoteLog(PlacingLog):
         for ended in learn(self._state.producers, place):
             if ended.aborted:
                 self._aborted.add(AbortedSpan(*ended[:4]))
-
-    def _keep(self, data: bytes, spans: Sequence[Span]) -> None:
-        at = 0
-        for header, base_offset, max_timestamp in spans:
-            end = at + header.size
-            self._batches.append(Batch(base_offset, max_timestamp, header.count, data[at:end]))
-            self._lasts.append(base_offset + header.last_offset_delta)
-            at = end
-        self._bytes += len(data)
-
-    def _from(self, offset: int) -> Iterator[Batch]:
-        """Yield the batches from the one that holds an offset on."""
-        for place in range(bisect_left(self._lasts, offset), len(self._batches)):
-            yield self._batches[place]
 
     # -- reading
 
@@ -255,18 +241,26 @@ class RemoteLog(PlacingLog):
 
         The first may be larger than `max_bytes` if `at_least_one`. Raises `OffsetOutOfRange`.
         """
+        return self.read_of(
+            self.tail.since, offset, max_bytes=max_bytes, at_least_one=at_least_one, end_offset=end_offset
+        )
+
+    def read_of(
+        self,
+        since: Callable[[int], Iterator[Batch]],
+        offset: int,
+        *,
+        max_bytes: int,
+        at_least_one: bool = True,
+        end_offset: int | None = None,
+    ) -> bytes:
+        """Return batches, as `read` does, of those that there are `since` the offset."""
         state = self._state
         if not state.start_offset <= offset <= self.end_offset:
             raise OffsetOutOfRange(offset=offset, start=state.start_offset, end=self.end_offset)
         end = state.end_offset if end_offset is None else min(end_offset, state.end_offset)
-        found: list[bytes] = []
-        left = max_bytes
-        for base_offset, _, _, data in self._from(offset) if offset < end else ():
-            if base_offset >= end or (len(data) > left and (found or not at_least_one)):
-                break
-            found.append(data)
-            left -= len(data)
-        return b"".join(found)
+        batches = since(offset) if offset < end else ()
+        return taken(batches, end, max_bytes=max_bytes, at_least_one=at_least_one)
 
     def read_committed(
         self, offset: int, *, max_bytes: int, at_least_one: bool = True
@@ -274,10 +268,14 @@ class RemoteLog(PlacingLog):
         """Return batches, as `read` does, up to the last stable offset, and their aborted transactions."""
         end = self.last_stable_offset
         records = self.read(offset, max_bytes=max_bytes, at_least_one=at_least_one, end_offset=end)
+        return records, self.aborted_among(records, offset)
+
+    def aborted_among(self, records: bytes, offset: int) -> tuple[AbortedTransaction, ...]:
+        """Return the aborted transactions of batches that were read from an offset on."""
         if not records or not len(self._aborted):
-            return records, ()
+            return ()
         *_, (_, last) = scan(records)
-        return records, self.aborted_transactions(offset, last.last_offset + 1)
+        return self.aborted_transactions(offset, last.last_offset + 1)
 
     def aborted_transactions(self, first: int, end: int) -> tuple[AbortedTransaction, ...]:
         """Return the aborted transactions that touch the offsets from `first` up to `end`."""
@@ -285,20 +283,49 @@ class RemoteLog(PlacingLog):
         return tuple(AbortedTransaction(*span[:2]) for span in spans)
 
     def size_between(self, offset: int, end_offset: int) -> int:
-        """Return the size in bytes of the batches from the one that holds `offset` up to `end_offset`."""
-        first, behind = bisect_left(self._lasts, offset), bisect_left(self._lasts, end_offset)
-        return sum(len(batch.data) for batch in self._batches[first:behind])
+        """Return the size in bytes of the batches from the one that holds `offset` up to `end_offset`; where
+        they begin with one that is not in memory, with all that are not.
+        """
+        return self.tail.size_between(offset, end_offset)
 
     def batch_from(self, timestamp_ms: int, offset: int) -> bytes | None:
-        for _, max_timestamp, records, data in self._from(max(offset, self._state.start_offset)):
+        for _, max_timestamp, records, data in self.tail.since(max(offset, self._state.start_offset)):
             if max_timestamp >= timestamp_ms and records:
                 return data
         return None
 
     def youngest_batch(self) -> bytes | None:
-        times = (batch.max_timestamp for batch in self._from(self._state.start_offset))
+        times = (batch.max_timestamp for batch in self.tail.since(self._state.start_offset))
         highest = max(times, default=-1)
         return None if highest < 0 else self.batch_from(highest, self._state.start_offset)
+
+    # -- reading what is not in memory
+
+    def at_hand(self, offset: int) -> bool:
+        state = self._state
+        return offset >= self.tail.begins or not state.start_offset <= offset < state.end_offset
+
+    def read_soon(self, offset: int, max_bytes: int, done: Callable[[Readable], None]) -> None:
+        self._read_rows(
+            RowsWanted(self.partition_id, offset, self._state.end_offset, max_bytes),
+            lambda rows: done(RecalledLog(self, rows)),
+        )
+
+    def find_soon(self, timestamp_ms: int, offset: int, done: Found) -> None:
+        offset = max(offset, self._state.start_offset)
+        if self.at_hand(offset):
+            done(self.batch_from(timestamp_ms, offset))
+            return
+        wanted = RowsWanted(self.partition_id, offset, self._state.end_offset, since_ms=timestamp_ms)
+        find_by_time(self._read_rows, wanted, done)
+
+    def find_youngest_soon(self, done: Found) -> None:
+        state = self._state
+        if self.at_hand(state.start_offset):
+            done(self.youngest_batch())
+            return
+        wanted = RowsWanted(self.partition_id, state.start_offset, state.end_offset)
+        find_youngest(self._read_rows, wanted, done)
 
     # -- forgetting
 
@@ -318,9 +345,7 @@ class RemoteLog(PlacingLog):
     def _start_at(self, offset: int) -> None:
         self._state.start_offset = offset
         self._state.epochs = from_start(self._state.epochs, offset)
-        gone = bisect_left(self._lasts, offset)
-        self._bytes -= sum(len(batch.data) for batch in self._batches[:gone])
-        del self._batches[:gone], self._lasts[:gone]
+        self.tail.drop_before(offset)
 
     # -- its end
 
@@ -335,3 +360,4 @@ class RemoteLog(PlacingLog):
     def close(self) -> None:
         """Take nothing any more. What is in flight is decided all the same."""
         self.closed = True
+        self.tail.leave()

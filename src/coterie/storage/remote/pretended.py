@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeAlias, TypeVar
 from coterie.base.errors import CoterieError
 from coterie.base.journal import Journal
 from coterie.storage.remote.chunk import Chunk, RowKey
-from coterie.storage.remote.reading import LogWanted, StoredLog
+from coterie.storage.remote.reading import LogWanted, RowsWanted, StoredLog
 from coterie.storage.remote.session import (
     Answer,
     Broken,
@@ -59,7 +59,7 @@ class Fate(NamedTuple):
 
 Chooser: TypeAlias = Callable[[str], Fate]
 """Draws the Fate of a statement, by its name; append, begin-life and look are those of a lane,
-read-logs, find-unbegun and save-starts those of a reader.
+read-logs, read-rows, find-unbegun and save-starts those of a reader.
 """
 
 
@@ -191,6 +191,23 @@ class Tables:
         behind = len(places) if end_offset is None else bisect_left(places, end_offset)
         found = [self.chunks[partition_id, base] for base in places[first:behind]]
         return [chunk for chunk in found if chunk.last_offset >= offset]
+
+    def read_rows(self, wanted: RowsWanted) -> list[Chunk]:
+        """Return the rows that are wanted."""
+        there = self.rows(wanted.partition_id, wanted.offset, wanted.end_offset)
+        if wanted.youngest:
+            whole = [row for row in there if row.base_offset >= wanted.offset]
+            highest = max((row.max_timestamp for row in whole), default=-1)
+            return [row for row in whole if row.max_timestamp == highest][:1]
+        found: list[Chunk] = []
+        size = 0
+        for row in there:
+            if found and size >= wanted.max_bytes:
+                break
+            if row.max_timestamp >= wanted.since_ms:
+                found.append(row)
+                size += len(row.data)
+        return found
 
     def heads(self, partition_id: int, offset: int = 0) -> list[tuple[int, bytes]]:
         """Return (base offset, headers of the batches) of the rows from the one that holds `offset`."""
@@ -389,6 +406,11 @@ class PretendedReader:
         self, led: Sequence[LogWanted], done: Callable[[Sequence[int] | Broken], None], *, history: str
     ) -> None:
         self._execute("find-unbegun", lambda tables: tables.unbegun(led), done, history)
+
+    def read_rows(
+        self, wanted: RowsWanted, done: Callable[[Sequence[Chunk] | Broken], None], *, history: str
+    ) -> None:
+        self._execute("read-rows", lambda tables: tables.read_rows(wanted), done, history)
 
     def save_starts(
         self, starts: Mapping[int, int], done: Callable[[Broken | None], None], *, history: str

@@ -42,6 +42,22 @@ class StoredLog(NamedTuple):
         return max(epoch for epoch, _ in self.epochs)
 
 
+class RowsWanted(NamedTuple):
+    """Rows of a partition, ascending: from the one on that holds `offset` or is the first behind it, none
+    that begins at or after `end_offset`, and none without a record as young as `since_ms`.
+
+    They are as many as it takes to have `max_bytes` of them, at least one, if there is one. If the `youngest`
+    is wanted it is that alone: the first with the highest timestamp of those that begin at `offset` or later.
+    """
+
+    partition_id: int
+    offset: int
+    end_offset: int
+    max_bytes: int = 0
+    since_ms: int = -1
+    youngest: bool = False
+
+
 class RemoteReader(Protocol):
     """The way to the database beside the lanes.
 
@@ -74,6 +90,12 @@ class RemoteReader(Protocol):
         self, led: Sequence[LogWanted], done: Callable[[Sequence[int] | Broken], None], *, history: str
     ) -> None:
         """Find the partitions in which a leader epoch has not begun: their ids, ascending."""
+        ...
+
+    def read_rows(
+        self, wanted: RowsWanted, done: Callable[[Sequence[Chunk] | Broken], None], *, history: str
+    ) -> None:
+        """Read rows of a log. It is not waited for by those who open logs, nor does it wait for them."""
         ...
 
     def save_starts(

@@ -18,10 +18,13 @@ from coterie.storage.config import LogConfig
 from coterie.storage.disk import Space
 from coterie.storage.kind import Saved
 from coterie.storage.log.contract import StorageFailed
+from coterie.storage.remote.chunk import Chunk
 from coterie.storage.remote.lane import HELD_BYTES_MAX, PAUSES_MS, Lane
 from coterie.storage.remote.log import RemoteLog
-from coterie.storage.remote.reading import LogWanted, RemoteReader, StoredLog, epochs_of
+from coterie.storage.remote.reading import LogWanted, RemoteReader, RowsWanted, StoredLog, epochs_of
+from coterie.storage.remote.recalled import Rows
 from coterie.storage.remote.session import Answer, Broken, NewSession
+from coterie.storage.remote.tail import TAIL_BYTES, TailCache
 
 log = logging.getLogger("coterie.storage")
 
@@ -112,11 +115,13 @@ class RemoteStore:
         later: Callable[[int, Callable[[], None]], object],
         data_lanes: int = DATA_LANES,
         held_bytes_max: int = HELD_BYTES_MAX,
+        tail_bytes: int = TAIL_BYTES,
         log_dir: str = "",
     ) -> None:
         """`clock` returns the time in milliseconds, and never goes back; `call_soon` runs what it is given
         once whoever calls is done, `later` after so many milliseconds. `log_dir` names the database; each
-        lane may hold `held_bytes_max` before the store is full.
+        lane may hold `held_bytes_max` before the store is full. The newest `tail_bytes` of all logs are kept
+        in memory.
         """
         self.logs: dict[TopicPartition, RemoteLog] = {}
         self.listener: StoreListener
@@ -124,6 +129,7 @@ class RemoteStore:
         self.lanes: tuple[Lane, ...] = ()
         self.history = ""
         self.log_dir = log_dir
+        self.cache = TailCache(tail_bytes)
         self._held_bytes_max = held_bytes_max
         self._new_session = new_session
         self._reader = reader
@@ -397,6 +403,8 @@ class RemoteStore:
             epochs=epochs_of(stored.epochs, stored.start_offset),
             start_offset=stored.start_offset,
             end_offset=stored.end_offset,
+            cache=self.cache,
+            read_rows=self._read_rows,
         )
         yield from made.take_in(stored.chunks)
         if self._is_wanted(wanted):
@@ -404,6 +412,15 @@ class RemoteStore:
             made.configure(opening.wanted.config)  # it may be another by now
             self.logs[name] = made
             opening.opened(name, made)
+
+    def _read_rows(self, wanted: RowsWanted, done: Callable[[Rows], None]) -> None:
+        def read(answer: Sequence[Chunk] | Broken) -> None:
+            if isinstance(answer, Broken):
+                done(StorageFailed(f"the database cannot be read: {answer.reason}"))
+            else:
+                done(answer)
+
+        self._reader.read_rows(wanted, read, history=self.history)
 
     def _is_wanted(self, wanted: LogToOpen) -> bool:
         """Whether a log is to be opened as it was when it was read, but for its settings."""

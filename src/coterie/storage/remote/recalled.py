@@ -1,0 +1,112 @@
+"""What of a log is not in memory: it is read from the database for who asks for it, and kept for nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
+
+from coterie.storage.log.contract import StorageFailed
+from coterie.storage.remote.chunk import Chunk
+from coterie.storage.remote.reading import RowsWanted
+from coterie.storage.remote.tail import Batch, batches_in
+
+if TYPE_CHECKING:
+    from coterie.storage.kind import Found
+    from coterie.storage.remote.log import RemoteLog
+    from coterie.wire.records.visible import AbortedTransaction
+
+Rows: TypeAlias = "Sequence[Chunk] | StorageFailed"
+ReadRows: TypeAlias = "Callable[[RowsWanted, Callable[[Rows], None]], None]"
+"""Reads rows; what takes them is called once, later."""
+
+
+class RecalledLog:
+    """A log with rows of it that are not in memory, to be read as the log is."""
+
+    def __init__(self, log: RemoteLog, rows: Rows) -> None:
+        self._log = log
+        self._rows = rows
+
+    def read(
+        self, offset: int, *, max_bytes: int, at_least_one: bool = True, end_offset: int | None = None
+    ) -> bytes:
+        """Return batches, as `Log.read` does, as far as they were read. Raises `StorageFailed` if not."""
+        return self._log.read_of(
+            self._since, offset, max_bytes=max_bytes, at_least_one=at_least_one, end_offset=end_offset
+        )
+
+    def read_committed(
+        self, offset: int, *, max_bytes: int, at_least_one: bool = True
+    ) -> tuple[bytes, tuple[AbortedTransaction, ...]]:
+        """Return batches, as `Log.read_committed` does, as far as they were read. Raises `StorageFailed`."""
+        end = self._log.last_stable_offset
+        records = self.read(offset, max_bytes=max_bytes, at_least_one=at_least_one, end_offset=end)
+        return records, self._log.aborted_among(records, offset)
+
+    def _since(self, offset: int) -> Iterator[Batch]:
+        if isinstance(self._rows, StorageFailed):
+            raise self._rows
+        for row in self._rows:
+            if row.last_offset >= offset:
+                yield from batches_in(row.data, offset)
+        end = self._rows[-1].last_offset + 1 if self._rows else offset
+        if end >= self._log.tail.begins:
+            yield from self._log.tail.since(max(offset, end))
+
+
+def find_by_time(read: ReadRows, wanted: RowsWanted, done: Found) -> None:
+    """Have `done` take the first batch from an offset on that says to hold a record as young as is wanted.
+
+    A row may say so for a batch that is empty, or lies before the offset: then others are looked at.
+    """
+
+    def look(rows: Rows) -> None:
+        if isinstance(rows, StorageFailed):
+            done(rows)
+            return
+        for row in rows:
+            for batch in batches_in(row.data, wanted.offset):
+                if batch.max_timestamp >= wanted.since_ms and batch.records:
+                    done(batch.data)
+                    return
+        if rows:
+            find_by_time(read, wanted._replace(offset=rows[-1].last_offset + 1), done)
+        else:
+            done(None)
+
+    read(wanted, look)
+
+
+def find_youngest(read: ReadRows, wanted: RowsWanted, done: Found) -> None:
+    """Have `done` take the batch that says to hold the highest timestamp, the first of several.
+
+    The row that holds the offset may have batches before it, and is looked at by itself.
+    """
+
+    def looked_at_first(rows: Rows) -> None:
+        if isinstance(rows, StorageFailed) or not rows:
+            done(rows if isinstance(rows, StorageFailed) else None)
+            return
+        first = _youngest_in(rows, wanted.offset)
+        rest = wanted._replace(offset=rows[-1].last_offset + 1, youngest=True)
+        read(rest, partial(_take_younger, first, done))
+
+    read(wanted, looked_at_first)
+
+
+def _youngest_in(rows: Sequence[Chunk], offset: int) -> Batch | None:
+    batches = [batch for row in rows for batch in batches_in(row.data, offset) if batch.records]
+    return max((one for one in batches if one.max_timestamp >= 0), key=_timestamp, default=None)
+
+
+def _timestamp(batch: Batch) -> int:
+    return batch.max_timestamp
+
+
+def _take_younger(first: Batch | None, done: Found, rows: Rows) -> None:
+    if isinstance(rows, StorageFailed):
+        done(rows)
+        return
+    both = [one for one in (first, _youngest_in(rows, 0)) if one is not None]
+    done(max(both, key=_timestamp).data if both else None)

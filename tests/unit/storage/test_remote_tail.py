@@ -1,0 +1,107 @@
+"""What of logs stays in memory: what has come last, of all of them together."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from store_rig import NOW, ORDERS, TOPIC_ID, a_batch, a_config
+
+from coterie.storage.remote.tail import BATCH_COSTS, Tail, TailCache
+from coterie.wire.records.batches import scan
+from unit.storage.remote_rig import OneLog
+
+ROOM = 6
+BATCH = a_batch("x")
+COST = len(BATCH) + BATCH_COSTS
+LOGS = st.integers(0, 2)
+
+
+class Tails(RuleBasedStateMachine):
+    """Three logs that share room for six batches, and what should be in memory of each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cache = TailCache(ROOM * COST)
+        self.tails = [Tail(self.cache, 0) for _ in range(3)]
+        self.ends = [0, 0, 0]
+        self.older = [0, 0, 0]
+        self.kept: deque[tuple[int, int]] = deque()
+
+    @rule(log=LOGS, count=st.integers(1, 4))
+    def append(self, log: int, count: int) -> None:
+        header = scan(BATCH)[0][1]
+        end = self.ends[log]
+        self.tails[log].keep(BATCH * count, [(header, end + place, NOW) for place in range(count)])
+        self.kept += [(log, end + place) for place in range(count)]
+        self.ends[log] = end + count
+        while len(self.kept) > ROOM:
+            log, _ = self.kept.popleft()
+            self.older[log] += len(BATCH)
+
+    @rule(log=LOGS, back=st.integers(0, 8))
+    def delete_before(self, log: int, back: int) -> None:
+        offset = max(0, self.ends[log] - back)
+        if offset >= self.tails[log].begins:
+            self.older[log] = 0
+        self.tails[log].drop_before(offset)
+        self.kept = deque(one for one in self.kept if one[0] != log or one[1] >= offset)
+
+    @rule(log=LOGS)
+    def close(self, log: int) -> None:
+        self.tails[log].leave()
+        self.kept = deque(one for one in self.kept if one[0] != log)
+        self.tails[log] = Tail(self.cache, self.ends[log])
+        self.older[log] = 0
+
+    @invariant()
+    def what_came_last_is_in_memory(self) -> None:
+        for log, tail in enumerate(self.tails):
+            offsets = [batch.base_offset for batch in tail.since(0)]
+            assert offsets == [offset for one, offset in self.kept if one == log]
+            assert tail.begins <= min(offsets, default=self.ends[log])
+            assert (tail.size, tail.older_bytes) == (len(offsets) * len(BATCH), self.older[log])
+        assert (self.cache.count, self.cache.bytes) == (len(self.kept), len(self.kept) * COST)
+
+
+TestTails = Tails.TestCase
+
+
+def test_what_is_noted_of_batches_that_are_gone_is_forgotten():
+    cache = TailCache()
+    tail = Tail(cache, 0)
+    header = scan(BATCH)[0][1]
+
+    for offset in range(10_000):
+        tail.keep(BATCH, [(header, offset, NOW)])
+        tail.drop_before(offset - 1)
+
+    assert len(cache._order) < 2_000
+    assert len(tail._batches) < 4_000
+    assert [batch.base_offset for batch in tail.since(0)] == [9_998, 9_999]
+
+
+def test_a_reader_goes_on_in_memory_behind_what_was_read_from_the_database():
+    store = OneLog(None, a_config(), prompt=True, tail_bytes=3 * COST)
+    log = store.create_log(*ORDERS, TOPIC_ID, a_config())
+    for _ in range(8):
+        log.append(BATCH, now_ms=NOW)
+
+    found = [header.base_offset for _, header in scan(log.read(2, max_bytes=1 << 20))]
+
+    assert log.tail.begins == 5
+    assert found == [2, 3, 4, 5, 6, 7]
+
+
+def test_what_is_being_read_when_a_log_is_given_up_is_read_all_the_same():
+    store = OneLog(None, a_config(), prompt=True, tail_bytes=0)
+    log = store.create_log(*ORDERS, TOPIC_ID, a_config())
+    log.append(BATCH, now_ms=NOW)
+    found: list[int] = []
+
+    log.read_soon(0, 1_000, lambda there: found.append(len(there.read(0, max_bytes=1_000))))
+    store.store.drop(ORDERS)
+    store.settle()
+
+    assert found == [len(BATCH)]
