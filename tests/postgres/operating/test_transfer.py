@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import tempfile
 from pathlib import Path
 from uuid import UUID
+from zipfile import ZipFile
 
 import pytest
 from bench.postgres import Server
@@ -24,6 +26,10 @@ from coterie.storage.postgres.connecting import DatabaseAddress
 from ..rigs.directories import STEPS, TOPICS, Step, Writer, facts_of
 
 steps = st.builds(Step, st.sampled_from(STEPS), st.integers(0, 6), st.integers(1, 5))
+PAGE = Path(__file__).parents[3] / "docs" / "cluster.md"
+ON_PAGE = re.compile(
+    r"<!-- tests/postgres/operating/test_transfer.py runs this -->\n\n```\ncoterie history (.*)\n```"
+)
 PARTITIONS = sum(partitions for partitions, _ in TOPICS.values())
 A_BIT_OF_ALL = [
     *(Step("append", at, 4) for at in range(4)),
@@ -96,6 +102,68 @@ def test_one_with_a_bit_of_all_comes_out_as_it_went_in(address: DatabaseAddress,
     assert any(one.start for one in there.logs.values())
     assert any(one.stable < one.end for one in there.logs.values())
     assert sorted(path.name for path in tmp_path.iterdir()) == ["after", "before"]
+
+
+@pytest.fixture
+def kafkas(tmp_path: Path) -> Path:
+    """The directory of an Apache Kafka 4.3.1: deleted and changed topics, transactions, groups, a crash."""
+    with ZipFile(Path(__file__).parents[2] / "data" / "kafka_directory.zip") as recorded:
+        recorded.extractall(tmp_path / "kafka")
+    return tmp_path / "kafka"
+
+
+def test_a_directory_of_apache_kafkas_comes_out_as_it_went_in(address: DatabaseAddress, kafkas: Path):
+    there = facts_of(kafkas)
+
+    bring_in(kafkas, address)
+    after = facts_of(write_out(address, kafkas.with_name("after")))
+
+    assert after.topics == there.topics
+    for name, log in there.logs.items():
+        came = after.logs[name]
+        assert came._replace(producers=log.producers) == log, name
+        assert came.producers.items() >= log.producers.items(), "those that had expired are known again"
+    assert {"__consumer_offsets", "__transaction_state"} < there.topics.keys()
+    assert after.cluster_id == there.cluster_id
+
+
+def test_a_history_is_that_of_the_directory_that_was_brought_in(
+    server: Server, database: str, address: DatabaseAddress, kafkas: Path, tmp_path: Path
+):
+    server.sql("postgres", "CREATE ROLE looker LOGIN IN ROLE coterie_reader")
+    plain = server.url(database, user="looker")
+
+    def run(*words: object) -> str:
+        result = CliRunner().invoke(cli, ["history", *map(str, words)])
+        assert not result.exception, result.output
+        return result.stdout
+
+    try:
+        bring_in(kafkas, address)
+        told = [
+            run(plain),
+            run(plain, "--output", "json"),
+            run(plain, "--what-if", "session.timeout.ms=9000"),
+        ]
+        run(plain, "--html", tmp_path / "report.html")
+    finally:
+        server.sql("postgres", "DROP ROLE looker")
+
+    assert "classic: 1 rebalance" in told[0]
+    assert told == [
+        run(kafkas),
+        run(kafkas, "--output", "json"),
+        run(kafkas, "--what-if", "session.timeout.ms=9000"),
+    ]
+    assert f"Consumer groups of {address}".replace("postgres@", "looker@") in (
+        tmp_path / "report.html"
+    ).read_text(encoding="utf-8")
+
+
+def test_where_no_group_has_been_there_is_no_history(address: DatabaseAddress):
+    result = CliRunner().invoke(cli, ["history", address.url])
+
+    assert str(result.exception) == f"{address} has no __consumer_offsets: no group has been there yet"
 
 
 def test_partitions_are_led_behind_their_epochs_by_those_that_are_named(

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 from uuid import UUID, uuid4
 
 from coterie.base.errors import CoterieError
 from coterie.base.ids import TopicPartition, uuid_text
-from coterie.broker.cluster.image import Image
-from coterie.broker.cluster.postgres.engine import ONE_SNAPSHOT, VERSION
-from coterie.broker.cluster.postgres.rows import read_rows
 from coterie.broker.topics.metadata_file import MetadataFile
 from coterie.broker.topics.registry import FILE_NAME, Topics, new_id
 from coterie.broker.topics.topic import Topic
 from coterie.broker.transfer.directory import opened_directory
+from coterie.broker.transfer.segments import WrittenLog, snapshot_of, write_segments
 from coterie.storage.checkpoints import (
     CLEAN_OFFSETS,
     EPOCHS,
@@ -32,21 +30,13 @@ from coterie.storage.checkpoints import (
 )
 from coterie.storage.disk import OsDisk
 from coterie.storage.files import unusable
-from coterie.storage.log.segment import LOG, OFFSETS_OF_A_SEGMENT, name_of
-from coterie.storage.postgres.connecting import LOST, DatabaseAddress, connect
-from coterie.storage.postgres.copying import LogPlace, partition_ids, read_chunks, read_place
-from coterie.storage.postgres.schema import insist_on_schema, read_cluster
-from coterie.storage.postgres.serial import Connection, transaction
-from coterie.storage.remote.chunk import Chunk
+from coterie.storage.postgres.connecting import DatabaseAddress
+from coterie.storage.postgres.copying import partition_ids, read_place
+from coterie.storage.postgres.serial import Connection
 from coterie.storage.remote.reading import epochs_of
-from coterie.wire.records.batches import scan
 
-SEGMENT_BYTES = 1 << 30
-"""Kafka's `log.segment.bytes`."""
-IDLE_MS = 600_000
-"""What was read is written to a disk meanwhile, which may be slow."""
 UNFINISHED = ".unfinished"
-NEXT_PRODUCER_ID = "SELECT next_producer_id FROM coterie.cluster"
+CLUSTER = "SELECT cluster_id, next_producer_id FROM coterie.cluster"
 
 
 class Dumped(NamedTuple):
@@ -56,14 +46,6 @@ class Dumped(NamedTuple):
     topics: int
     partitions: int
     bytes: int
-
-
-class WrittenLog(NamedTuple):
-    """A log that was written: its start, its size, and whether offsets are missing in it."""
-
-    start_offset: int
-    size: int
-    gaps: bool
 
 
 @contextmanager
@@ -94,26 +76,14 @@ async def dump(address: DatabaseAddress, into: Path, node_id: int) -> Dumped:
 
     Brokers may serve meanwhile. Raises `CoterieError`, OSError.
     """
-    try:
-        connection = await connect(address)
-    except LOST as error:
-        raise CoterieError(f"{address}: {error or type(error).__name__}") from error
     writing = _Writing(into, node_id)
-    try:
-        cluster = insist_on_schema(await read_cluster(connection), address)
-        async with transaction(connection, ONE_SNAPSHOT, idle_in_transaction_session_timeout=IDLE_MS):
-            version, level = await connection.fetchrow(VERSION)
-            image = Image().after(await read_rows(connection, 0, version=version, level=level))
-            for topic in image.topics():
-                await writing.topic(connection, topic.name, topic.topic_id, topic.configs)
-            next_producer_id = await connection.fetchval(NEXT_PRODUCER_ID)
-    except LOST as error:
-        raise CoterieError(f"{address}: {error or type(error).__name__}") from error
-    finally:
-        connection.terminate()
-    writing.finish(cluster.cluster_id, next_producer_id)
+    async with snapshot_of(address) as (connection, image):
+        for topic in image.topics():
+            await writing.topic(connection, topic.name, topic.topic_id, topic.configs)
+        cluster_id, next_producer_id = await connection.fetchrow(CLUSTER)
+    writing.finish(cluster_id, next_producer_id)
     size = sum(log.size for log in writing.logs.values())
-    return Dumped(cluster.cluster_id, len(writing.topics), len(writing.logs), size)
+    return Dumped(cluster_id, len(writing.topics), len(writing.logs), size)
 
 
 class _Writing:
@@ -139,7 +109,7 @@ class _Writing:
             epochs = epochs_of(place.epochs, place.start_offset)
             if epochs:
                 (folder / EPOCHS).write_bytes(write_epochs(epochs))
-            self.logs[partition] = await write_segments(folder, place, read_chunks(connection, place))
+            self.logs[partition] = await write_segments(folder, place, connection)
         replicas = ((self._node_id,),) * len(ids)
         self.topics.append(Topic(name=name, topic_id=topic_id, replicas=replicas, configs=configs))
 
@@ -155,61 +125,3 @@ class _Writing:
         topics = Topics(file, node_id=self._node_id, cluster_id=cluster_id)
         topics.producer_id_seen(next_producer_id - 1)
         topics.announce(self.topics)
-
-
-async def write_segments(folder: Path, log: LogPlace, chunks: AsyncIterator[Chunk]) -> WrittenLog:
-    """Write the segments of a log without their indexes, a row at a time. Raises OSError."""
-    writer = _Segments(folder, log.start_offset)
-    try:
-        async for chunk in chunks:
-            writer.write(chunk)
-        return writer.end(log.end_offset)
-    finally:
-        writer.close()
-
-
-class _Segments:
-    """The segments of a log that is being written, the last of them open."""
-
-    def __init__(self, folder: Path, start_offset: int) -> None:
-        self._folder = folder
-        self._start_offset = start_offset
-        self._file: BinaryIO | None = None
-        self._base = self._size = self._written = 0
-        self._expected = start_offset
-        self._gaps = False
-
-    def write(self, chunk: Chunk) -> None:
-        """Write a row, to a new segment if the last is full."""
-        data = bytes(chunk.data)
-        if self._file is None:
-            self._expected = min(chunk.base_offset, self._start_offset)
-            self._begin(self._expected)
-        elif self._size + len(data) > SEGMENT_BYTES or chunk.last_offset - self._base > OFFSETS_OF_A_SEGMENT:
-            self._begin(chunk.base_offset)
-        for _, header in scan(data):
-            self._gaps |= header.base_offset > self._expected
-            self._expected = header.last_offset + 1
-        assert self._file is not None
-        self._file.write(data)
-        self._size += len(data)
-        self._written += len(data)
-
-    def end(self, end_offset: int) -> WrittenLog:
-        """Return the log, which goes on at an offset: where nothing lies before that, or is all deleted, in a
-        segment that is empty.
-        """
-        if self._file is None or self._expected < end_offset:
-            self._gaps |= self._file is not None
-            self._begin(end_offset)
-        return WrittenLog(self._start_offset, self._written, self._gaps)
-
-    def _begin(self, base_offset: int) -> None:
-        self.close()
-        self._base, self._size = base_offset, 0
-        self._file = (self._folder / f"{name_of(base_offset)}{LOG}").open("wb")
-
-    def close(self) -> None:
-        """Close the last segment."""
-        if self._file is not None:
-            self._file.close()

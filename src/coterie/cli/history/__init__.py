@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from signal import SIG_DFL, SIGINT, getsignal, signal
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -17,19 +18,41 @@ from coterie.base.plain import counted, moment_text, plain, plain_json
 from coterie.base.settings import did_you_mean
 from coterie.cli.history.texts import texts
 from coterie.cli.options import BOOTSTRAP_NAMES, AskCluster, Settings, client_options, output_option
-from coterie.cli.output import insist_on_writable, write_text
+from coterie.cli.output import insist_on_writable, run_async, write_text
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from coterie.history.log.layout import PartitionLog
     from coterie.history.tables import History
     from coterie.history.watch import Alarm
 
 LINES = 20
 STUCK_AFTER_S = 30.0
+STORES = ("postgresql://", "postgres://")
+DIRECTORY = click.Path(path_type=Path, exists=True, file_okay=False)
+
+
+class Source(click.ParamType[Path | str]):
+    """The type of what is read: a directory that is there, or the address of a database."""
+
+    name = "directory"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> Path | str:
+        """Return the path, or the address as it is."""
+        if value.startswith(STORES):
+            return value
+        found: Path = DIRECTORY.convert(value, param, ctx)
+        return found
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return DIRECTORY.shell_complete(ctx, param, incomplete)
 
 
 @click.command("history")
-@click.argument("directory", required=False, type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.argument("source", metavar="[DIRECTORY]", required=False, type=Source())
 @click.option(
     *BOOTSTRAP_NAMES, metavar="HOST:PORT", help="Read from a running cluster instead of DIRECTORY, on Spark."
 )
@@ -61,19 +84,19 @@ STUCK_AFTER_S = 30.0
 @client_options
 @output_option
 def command(
-    directory: Path | None, broker: Settings, watch: bool, stuck_after: float | None, parquet: str | None,
+    source: Path | str | None, broker: Settings, watch: bool, stuck_after: float | None, parquet: str | None,
     html: Path | None, master: str, groups: tuple[str, ...], last: int, what_if: tuple[str, ...], output: str,
 ) -> None:  # fmt: skip
     """Show why groups rebalanced, from a broker's log.
 
-    DIRECTORY is a broker's log directory, Apache Kafka's or Coterie's, or a copy of one. Nothing is written
-    there.
+    DIRECTORY is a broker's log directory, Apache Kafka's or Coterie's, or a copy of one; or else the database
+    that brokers share, postgresql://USER@HOST/DATABASE. Nothing is written there.
 
     Reads __consumer_offsets, and Coterie's __group_story if it is there. docs/history.md says how causes are
     inferred, and how sure they are. JSON is one group a line.
     """
     live = broker["bootstrap_servers"] is not None
-    if live == (directory is not None):
+    if live == (source is not None):
         raise click.UsageError("give either a DIRECTORY or --bootstrap")
     if watch and not live:
         raise click.UsageError("--watch needs --bootstrap: a directory is not watched")
@@ -84,21 +107,21 @@ def command(
     outputs = {"--watch": watch, "--parquet": parquet is not None, "--html": html is not None}
     asked = [name for name, given in outputs.items() if given]
     check_outputs(asked, bool(what_if), groups=bool(groups), output=output)
-    where = Where(directory, broker, master)
-    where.check()
-    if watch:
-        watch_groups(where, STUCK_AFTER_S if stuck_after is None else stuck_after)
-    elif parquet is not None:
-        write_parquet(where, parquet, what_if)
-        click.echo(f"written: {parquet}", err=True)
-    elif html is not None:
-        write_report(html, where, groups)
-    elif what_if:
-        print_what_if(where, groups, what_if, output)
-    else:
-        found = histories(where, groups)
-        for said in map(document, found) if output == "json" else texts(found, last):
-            click.echo(said)
+    with where_of(source, broker, master) as where:
+        where.check()
+        if watch:
+            watch_groups(where, STUCK_AFTER_S if stuck_after is None else stuck_after)
+        elif parquet is not None:
+            write_parquet(where, parquet, what_if)
+            click.echo(f"written: {parquet}", err=True)
+        elif html is not None:
+            write_report(html, where, groups)
+        elif what_if:
+            print_what_if(where, groups, what_if, output)
+        else:
+            found = histories(where, groups)
+            for said in map(document, found) if output == "json" else texts(found, last):
+                click.echo(said)
 
 
 def refuse_client_options() -> None:
@@ -124,11 +147,14 @@ def check_outputs(asked: Sequence[str], what_if: bool, *, groups: bool, output: 
 
 
 class Where(NamedTuple):
-    """The log to read: a directory's, or else a cluster's that a client with these settings reaches."""
+    """The log to read: a directory's, or else a cluster's that a client with these settings reaches. `name`
+    is what the user knows it by.
+    """
 
     directory: Path | None
     client: Settings
     master: str
+    name: str
 
     def check(self) -> None:
         """Raise CoterieError for a cluster that does not answer, before Spark is started for it."""
@@ -136,7 +162,23 @@ class Where(NamedTuple):
             AskCluster(self.client)(lambda admin: admin.describe_cluster())
 
     def __str__(self) -> str:
-        return str(self.directory or self.client["bootstrap_servers"])
+        return self.name
+
+
+@contextmanager
+def where_of(source: Path | str | None, client: Settings, master: str) -> Iterator[Where]:
+    """Yield the log to read. What of a database tells of groups lies in a folder of its own meanwhile."""
+    if isinstance(source, str):
+        from coterie.cli.store import address_of
+
+        address = address_of(source)
+        from coterie.broker.transfer.groups import dump_groups
+
+        with TemporaryDirectory(prefix="coterie-history-") as folder:
+            run_async(dump_groups(address, Path(folder)))
+            yield Where(Path(folder), client, master, str(address))
+    else:
+        yield Where(source, client, master, str(source or client["bootstrap_servers"]))
 
 
 def print_what_if(where: Where, groups: tuple[str, ...], asked: tuple[str, ...], output: str) -> None:
