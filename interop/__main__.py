@@ -56,6 +56,7 @@ BY_NAME = (
     "anyrequest",
     "cluster",
     "consistency",
+    "main_job",
     "postgres",
     "first_run",
     "pythons",

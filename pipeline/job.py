@@ -23,6 +23,7 @@ from pipeline.applications.events import now_ms
 from pipeline.applications.flights import flights
 from pipeline.plan import FIRST, FOREIGN, GROUP, PARTITIONS, SECOND, TOPIC, WARM_UP, Paths, Plan
 from pipeline.processes import checkpoint
+from pipeline.processes.brokers import Brokers, coordinator_of
 from pipeline.processes.children import Child, JobError, TooSlow, module
 from pipeline.processes.kill import Missed, kill_in_batch
 from pipeline.report import verify
@@ -49,6 +50,7 @@ class Job:
         self.record = RunRecord(started_ms=now_ms())
         self._bootstrap = bootstrap or ""
         self._broker_took_s = 0.0
+        self._brokers = Brokers(plan.brokers, self.start, within_s=STAGE_S) if plan.brokers > 1 else None
         self._children: list[Child] = []
         self._stop = threading.Event()
         self._guards: set[asyncio.Task[None]] = set()
@@ -72,15 +74,17 @@ class Job:
         return self.record
 
     async def clean_up(self) -> None:
-        """End the watchers, then every process, the broker last."""
+        """End the watchers, then every process, the brokers last, and then their database."""
         self._stop.set()
         if self._watchers:
             await asyncio.wait(self._watchers, timeout=5)
         for guard in self._guards:
             guard.cancel()
-        broker_last = sorted(self._children, key=lambda child: child.name == "broker")
-        for child in broker_last:
+        brokers_last = sorted(self._children, key=lambda child: child.name.startswith("broker"))
+        for child in brokers_last:
             await child.terminate(within_s=5)
+        if self._brokers is not None:
+            await asyncio.to_thread(self._brokers.end_database)
         if self._broken.done():
             self._broken.exception()  # looked at, so that nobody complains that it was not
 
@@ -149,12 +153,19 @@ class Job:
         return child
 
     async def start_broker(self) -> None:
-        """Start our broker on a free port and follow the story it writes, unless another broker was named."""
+        """Start our broker on a free port, or several over a database, and follow the story that is written,
+        unless another broker was named.
+        """
         if not self._bootstrap:
-            command = [str(Path(sys.executable).with_name("coterie")), "serve"]
-            command += ["--listen", "127.0.0.1:0", "--data", str(self.paths.broker)]
-            broker = await self.start("broker", command)
-            self._bootstrap = (await broker.expect("ready", within_s=STAGE_S))["text"]
+            if self._brokers is not None:
+                self.show.line(now_ms(), f"{self._brokers.count} brokers over PostgreSQL are started")
+                await self._brokers.start()
+                self._bootstrap = self._brokers.bootstrap
+            else:
+                command = [str(Path(sys.executable).with_name("coterie")), "serve"]
+                command += ["--listen", "127.0.0.1:0", "--data", str(self.paths.broker)]
+                broker = await self.start("broker", command)
+                self._bootstrap = (await broker.expect("ready", within_s=STAGE_S))["text"]
             self._broker_took_s = (now_ms() - self.record.started_ms) / 1000
             self.watch(watch_story, self.note_rebalance)
         try:
@@ -227,8 +238,10 @@ class Job:
         await self.work_undisturbed()
         await self.visit(foreign, producer)
         await self.work_undisturbed()
+        lost = await self.lose_coordinator(producer)
         await self.kill(second)
         again = await self.bring_back()
+        await self.bring_back_broker(lost)
 
         await self.produce_the_rest(producer)
         expected = asyncio.create_task(asyncio.to_thread(verify.table_of, flights(self.plan.events)))
@@ -258,6 +271,24 @@ class Job:
         for member in (FIRST, SECOND):
             await self.commit_of(member, beyond=checkpoint.last_committed(self.paths.checkpoint(member)))
 
+    async def lose_coordinator(self, producer: Child) -> int | None:
+        """Kill the broker that coordinates the group, of several, and let the others serve; return its id."""
+        if self._brokers is None:
+            return None
+        number = await asyncio.to_thread(coordinator_of, self._bootstrap, GROUP)
+        self._brokers.kill(number)
+        self.happened(f"broker {number}, the group's coordinator, killed")
+        producer.send("next")
+        for member in (FIRST, SECOND):
+            await self.commit_of(member, beyond=checkpoint.last_committed(self.paths.checkpoint(member)))
+        return number
+
+    async def bring_back_broker(self, number: int | None) -> None:
+        """Start the killed broker again."""
+        if self._brokers is not None and number is not None:
+            await self._brokers.bring_back(number)
+            self.happened(f"broker {number} is back")
+
     async def kill(self, victim: Child) -> None:
         """Kill an application in the middle of a batch."""
         victim.may_end = True
@@ -281,8 +312,8 @@ class Job:
         return again
 
     async def produce_the_rest(self, producer: Child) -> None:
-        """Let go of the fifth that was held back."""
-        self.happened("the last fifth comes")
+        """Let go of the part that was held back."""
+        self.happened("the last fifth comes" if self._brokers is None else "the last sixth comes")
         producer.send("next")
         self.record.produced = (await producer.expect("done", within_s=self.patience_s))["delivered"]
         await producer.end(within_s=self.patience_s)

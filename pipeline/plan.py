@@ -33,9 +33,10 @@ class Plan:
     per_batch: int
     trigger_ms: int
     stage_s: float  # how long the group works in peace before the next thing happens to it
+    brokers: int = 1
 
     @classmethod
-    def of(cls, events: int) -> Plan:
+    def of(cls, events: int, *, brokers: int = 1) -> Plan:
         """Return the pace at which `events` records last until the killed member is back.
 
         A trigger bounds the batches per second from above, so a fast machine does not run out of work; a slow
@@ -48,18 +49,21 @@ class Plan:
             per_batch=events // (190 if many else 150),
             trigger_ms=500,
             stage_s=3.5 if many else 2.5,
+            brokers=brokers,
         )
 
     @property
     def parts(self) -> tuple[int, ...]:
         """How many records are produced at a time: at the start, when the second application comes, when the
-        consumer has joined, when it has left, and when the killed member is back.
+        consumer has joined, when it has left, when the coordinator of several brokers has been killed, and
+        when the killed member is back.
 
         Each step brings its own work: however long a busy machine takes to start a process, the others have
         not read by then what it is to read.
         """
-        fifth = self.events // 5
-        return (fifth, self.events - 4 * fifth, fifth, fifth, fifth)
+        count = 5 if self.brokers == 1 else 6
+        share = self.events // count
+        return (share, self.events - (count - 1) * share, *[share] * (count - 2))
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,13 +142,28 @@ def events(text: str) -> int:
     return count
 
 
+def brokers(text: str) -> int:
+    """Return a number of brokers: one, or enough that some are left when one is killed."""
+    count = int(text)
+    if count < 1:
+        raise argparse.ArgumentTypeError(f"at least 1, not {count}")
+    return count
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--events", type=events, default=FLIGHTS, help="how many flights, or all of them")
     parser.add_argument("--run", type=Path, default=Path("run"), help="folder for everything that is written")
-    parser.add_argument("--bootstrap", help="use this broker instead of starting one (it tells no story)")
+    given = parser.add_mutually_exclusive_group()
+    given.add_argument("--bootstrap", help="use this broker instead of starting one (it tells no story)")
+    given.add_argument(
+        "--brokers",
+        type=brokers,
+        default=1,
+        help="how many of ours; several share a PostgreSQL, and the group's coordinator is killed on the way",
+    )
     args = parser.parse_args()
-    plan = Plan.of(args.events)
+    plan = Plan.of(args.events, brokers=args.brokers)
     show = Show(started_ms=now_ms(), events=plan.events)
     try:
         with alone_in(args.run) as paths:

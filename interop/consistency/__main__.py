@@ -6,6 +6,7 @@ and the brokers' logs kept. `--planted gate` or `lives` takes one of these out, 
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import secrets
 import shutil
@@ -75,6 +76,7 @@ def main() -> int:
     """Run what the command line asks for."""
     asked = arguments()
     ensure_installed()
+    logging.disable(logging.CRITICAL)  # a client has a lot to say when its broker dies
     say(f"client confluent-kafka {version('confluent-kafka')}")
     seeds = range(asked.seed, asked.seed + asked.runs)
     if not asked.planted:

@@ -55,6 +55,8 @@ def run(seed: int, seconds: float, folder: Path, say: Callable[[str], None]) -> 
         found = attempt(stage, lambda: work(stage, history, seed, seconds, say), folder)
         found += attempt(stage, lambda: read_all(stage.cluster.bootstrap, history), folder)
         found += shouted(stage)
+        (folder / "partitions.txt").write_text(stage.partitions(), encoding="utf-8")
+        (folder / "chunks.txt").write_text(stage.chunks(), encoding="utf-8")
     write_history(history, folder / "history.jsonl")
     kinds = Counter(type(one).__name__ for one in history.operations)
     say(", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())))
@@ -69,7 +71,6 @@ def attempt(stage: Stage, what: Callable[[], None], folder: Path) -> list[Proble
     except (AssertionError, SetupError, KafkaException) as stuck:
         with (folder / "threads.txt").open("a", encoding="utf-8") as file:
             faulthandler.dump_traceback(file, all_threads=True)
-        (folder / "partitions.txt").write_text(stage.partitions(), encoding="utf-8")
         return [Problem("stuck", str(stuck))]
     return []
 

@@ -35,6 +35,12 @@ SELECT name, number, replicas, leader, leader_epoch, next_leader,
   (SELECT max(last_offset) FROM coterie.chunks_keep WHERE partition_id = partitions.partition_id)
 FROM coterie.partitions JOIN coterie.topics USING (topic_id) WHERE NOT deleted ORDER BY name, number
 """
+CHUNKS = """
+SELECT name, number, base_offset, last_offset, chunk.leader_epoch, encode(heads, 'hex')
+FROM coterie.chunks_keep AS chunk
+  JOIN coterie.partitions USING (partition_id) JOIN coterie.topics USING (topic_id)
+WHERE name NOT LIKE '\\_\\_%' ORDER BY name, number, base_offset
+"""
 FOLLOWS_WITHIN_S = 30.0
 SETTLED_WITHIN_S = 60.0
 SLOW_S = 0.02
@@ -237,6 +243,10 @@ class Stage:
     def partitions(self) -> str:
         """Return who leads what, as the database has it: a line for each partition."""
         return self.databases.primary.sql(self.cluster.database, PARTITIONS)
+
+    def chunks(self) -> str:
+        """Return what the database has of the topics' logs: a line for each chunk, with heads of batches."""
+        return self.databases.primary.sql(self.cluster.database, CHUNKS)
 
     def said(self) -> dict[int, str]:
         """Return what each broker has written to its log."""

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, Producer
-from confluent_kafka import TopicPartition as Place
+from confluent_kafka import KafkaException, Producer
 
-from interop.consistency.clients import ATTEMPT_S, MEMBER, QUIET, Client, now, records_of
+from coterie.base.errors import CoterieError
+from coterie.base.ids import TopicPartition
+from coterie.client import BlockingConsumer, BlockingProducer
+from interop.consistency.clients import ATTEMPT_S, QUIET, Client, now
 from interop.consistency.history import BY, Commit, End, History, Outcome, Send, Transaction
 
 __all__ = ["Copier", "TransactionalProducing"]
 
 TRANSACTION_MS = 8_000
+MAX_BLOCK_MS = 10_000
 EVERY_ABORTED = 5
 SETTLED_ATTEMPTS = 12
 
@@ -148,49 +152,107 @@ class TransactionalProducing(Transactional):
         return End.COMMITTED
 
 
-class Copier(Transactional):
-    """A member of a group that copies what it is given, in transactions that commit its offsets (KIP-447)."""
+class Copier(Client):
+    """A member of a group that copies what it is given, in transactions that commit its offsets (KIP-447).
+
+    Of our own clients: librdkafka 2.16 now and then waits for ever for an AddOffsetsToTxn that met a broker
+    which was about to go, whatever its time-out.
+    """
 
     def __init__(
         self, name: str, bootstrap: str, history: History, *, group: str, source: str, target: str
     ) -> None:
         super().__init__(name, bootstrap, history)
         self.group, self.source, self.target = group, source, target
-        self._consumer: Consumer | None = None
+        self.number = 0
 
-    def begin_life(self) -> None:
-        self._consumer = Consumer(
-            {**MEMBER, "group.id": self.group} | self.settings(isolation_level="read_committed")
+    def work(self) -> None:
+        while not self.stopped:
+            try:
+                with self._consumer() as consumer, self._producer() as producer:
+                    while not self.stopped:
+                        self._copy(consumer, producer)
+            except CoterieError as error:
+                self.errors[type(error).__name__] += 1
+                self.pause(0.1)
+
+    def _consumer(self) -> BlockingConsumer[bytes, bytes]:
+        return BlockingConsumer(
+            self.source,
+            bootstrap_servers=self.bootstrap,
+            client_id=self.name,
+            group_id=self.group,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            isolation_level="read_committed",
+            session_timeout_ms=10_000,
+            heartbeat_interval_ms=300,
+            max_poll_records=20,
         )
-        self._consumer.subscribe([self.source])
-        super().begin_life()
-        self._consumer.close()
 
-    def one_transaction(self, producer: Producer) -> End:
-        assert self._consumer is not None
-        following: dict[tuple[str, int], int] = {}
-        while not following and not self.stopped:
-            for topic, partition, offset, value in records_of(self._consumer.consume(20, 0.2)):
-                following[topic, partition] = offset + 1
-                self.send(producer, self.target, partition, f"{value}{BY}{self.transaction}")
-        offsets = [Place(*place, offset) for place, offset in following.items()]
-        if not offsets:
-            producer.abort_transaction(ATTEMPT_S)
-            return End.ABORTED
-        self._note_tried(offsets)
-        producer.send_offsets_to_transaction(offsets, self._consumer.consumer_group_metadata(), ATTEMPT_S)
-        producer.commit_transaction(ATTEMPT_S)
-        return End.COMMITTED
+    def _producer(self) -> BlockingProducer:
+        return BlockingProducer(
+            self.bootstrap,
+            client_id=self.name,
+            transactional_id=self.name,
+            transaction_timeout_ms=TRANSACTION_MS,
+            max_block_ms=MAX_BLOCK_MS,
+        )
 
-    def _note_tried(self, offsets: list[Place]) -> None:
+    def _copy(self, consumer: BlockingConsumer[bytes, bytes], producer: BlockingProducer) -> None:
+        """Copy what has come, in one transaction; note how it ended, whatever that was."""
+        records = consumer.getmany(timeout_ms=200)
+        if not records:
+            return
+        self.number += 1
+        name, began = f"{self.name}-{self.number}", now()
+        following = {place: some[-1].offset + 1 for place, some in records.items()}
+        found = [one for some in records.values() for one in some]
+        copies = [(one.partition, f"{(one.value or b'').decode()}{BY}{name}") for one in found]
+        self._note_tried(following)
+        end = End.UNKNOWN
+        offsets: list[int | None] = [None] * len(copies)
+        try:
+            with producer.transaction():
+                deliveries = [
+                    producer.send(self.target, value.encode(), partition=partition)
+                    for partition, value in copies
+                ]
+                producer.send_offsets(following, consumer.group_metadata())
+            offsets = [one.result().offset for one in deliveries]
+            end = End.COMMITTED
+        finally:
+            self._note(name, copies, offsets, began, end)
+
+    def _note(
+        self, name: str, copies: list[tuple[int, str]], offsets: Sequence[int | None], began: float, end: End
+    ) -> None:
+        for (partition, value), offset in zip(copies, offsets, strict=True):
+            self.history.add(
+                Send(
+                    client=name,
+                    topic=self.target,
+                    partition=partition,
+                    value=value,
+                    began=began,
+                    ended=now(),
+                    outcome=Outcome.UNKNOWN if offset is None else Outcome.OK,
+                    offset=offset,
+                    transaction=name,
+                )
+            )
+        self.history.add(Transaction(name=name, end=end))
+        self.done += end is End.COMMITTED
+
+    def _note_tried(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Note that these offsets may be committed: when they are is not said, only that they will be."""
-        for one in offsets:
+        for place, offset in offsets.items():
             self.history.add(
                 Commit(
                     group=self.group,
-                    topic=one.topic,
-                    partition=one.partition,
-                    offset=one.offset,
+                    topic=place.topic,
+                    partition=place.partition,
+                    offset=offset,
                     began=now(),
                     ended=now(),
                     outcome=Outcome.UNKNOWN,

@@ -45,7 +45,9 @@ def read_history(bootstrap: str, group: str) -> History:
             read_entry(one.key() or b"", one.value(), place=one.offset(), at_ms=one.timestamp()[1])
             for one in all_of(consumer, OFFSETS, number)
         ]
-        story = [one.value() for one in all_of(consumer, STORY, 0)] if STORY in topics else []
+        written = topics[STORY].partitions if STORY in topics else []  # one by each of several brokers
+        records = [one for place in written for one in all_of(consumer, STORY, place)]
+        story = [one.value() for one in sorted(records, key=lambda one: one.timestamp()[1])]
     finally:
         consumer.close()
     found = next((log for log in groups_of(entries) if log.group_id == group), None)

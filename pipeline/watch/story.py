@@ -171,9 +171,10 @@ class StoryReader:
     def _follow(self) -> bool:
         from confluent_kafka import TopicPartition
 
-        self._following = STORY in self._consumer.list_topics(timeout=10).topics
-        if self._following:
-            self._consumer.assign([TopicPartition(STORY, 0, 0)])
+        story = self._consumer.list_topics(timeout=10).topics.get(STORY)
+        self._following = story is not None
+        if story is not None:  # of several brokers each writes a partition
+            self._consumer.assign([TopicPartition(STORY, number, 0) for number in story.partitions])
         return self._following
 
     def close(self) -> None:
