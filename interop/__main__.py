@@ -58,6 +58,7 @@ BY_NAME = (
     "consistency",
     "main_job",
     "postgres",
+    "engine_seeds",
     "first_run",
     "pythons",
     "streams",

@@ -29,7 +29,7 @@ from coterie.broker.runtime.shards import HostedShard
 from coterie.broker.runtime.topic_shards import ShardsOfTopic
 from coterie.storage.remote.lane import Lane
 from coterie.storage.remote.log import RemoteLog
-from coterie.storage.remote.pretended import PretendedReader, Tables
+from coterie.storage.remote.pretended import Tables
 from coterie.storage.remote.session import Reopened
 from coterie.storage.remote.store import RemoteStore
 
@@ -242,17 +242,6 @@ def whoever_reads_all_anew_serves_before_its_lanes_have_looked() -> Iterator[Non
         return resumed
 
     with patched(NodeHosting, "resume", resume):
-        yield
-
-
-@fault
-def a_log_whose_leader_epoch_is_lost_is_gone_on_with() -> Iterator[None]:
-    """The leader before had written all of it, and no lane of this one misses a row."""
-
-    def found(before: Any) -> Any:
-        return lambda self, led, done, *, history: before(self, [], done, history=history)
-
-    with patched(PretendedReader, "find_unbegun", found):
         yield
 
 
