@@ -114,6 +114,16 @@ def test_a_user_who_may_make_no_roles_owns_the_tables(server: Server, with_table
     assert (done.before, done.after, done.missing_roles) == (0, NEWEST, ())  # others have made the roles
 
 
+def test_a_user_who_may_make_no_tables_is_told_what_is_to_be_granted(server: Server, with_tables: str):
+    server.sql("postgres", "CREATE ROLE plain LOGIN")
+    database = server.new_database()
+    try:
+        with pytest.raises(CoterieError, match="needs GRANT CREATE ON DATABASE"):
+            asyncio.run(migrate(DatabaseAddress(server.url(database, user="plain"))))
+    finally:
+        server.sql("postgres", "DROP ROLE plain")
+
+
 def test_a_database_that_is_not_there_is_said_with_its_address(server: Server):
     away = DatabaseAddress(server.url("nowhere").replace("postgres@", "postgres:secret@"))
 

@@ -16,7 +16,7 @@ from coterie import __version__
 from coterie.base.errors import CoterieError
 from coterie.broker.api import FAMILIES
 from coterie.broker.cluster.image import Endpoint
-from coterie.broker.cluster.lifecycle import BrokerLifecycle
+from coterie.broker.cluster.lifecycle import LEAVE_WITHIN_MS, BrokerLifecycle, Phase
 from coterie.broker.cluster.postgres.engine import PostgresEngine
 from coterie.broker.cluster.terms import LifecycleTerms, terms_of
 from coterie.broker.clustered import ClusteredNode
@@ -56,6 +56,10 @@ LISTENER = "PLAINTEXT"
 FIRST_APIS = (0, 1, 2, 3, *GROUP_APIS, 22, 24, 25, 26, 27, 28)
 LEVEL = 0
 """What the brokers of this software can rely on of each other."""
+AWAY = (
+    "the database is not reached: for up to %d s it is waited for, since others can lead only then;"
+    " a second signal ends this broker at once"
+)
 TWICE = "asked to stop twice: the others take over what this broker leads, once the database tells them"
 
 
@@ -238,7 +242,11 @@ class MemberProcess:
             return
         self._asked_to_stop = True
         log.info("stopping")
+        lifecycle = self._clustered.member.lifecycle
+        reached = lifecycle.serves(self._clock())
         self._clustered.member.terminate()
+        if lifecycle.phase is Phase.LEAVING and not reached:
+            log.warning(AWAY, LEAVE_WITHIN_MS // 1_000)
 
     def _exit(self, sentence: str) -> None:
         if not self._ended.done():

@@ -61,7 +61,7 @@ def lines_of_migration(done: Migrated) -> Iterator[str]:
         yield f"cluster {done.cluster_id}: the tables are made, of schema {done.after}"
     if done.missing_roles:
         missing = ", ".join(done.missing_roles)
-        yield f"not there, and not to be made by this user: {missing}; a superuser has to"
+        yield f"not there, and not to be made by this user: {missing}; one with CREATEROLE may"
 
 
 @command.command("describe")

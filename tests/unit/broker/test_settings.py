@@ -71,10 +71,9 @@ def test_a_setting_without_effect_is_taken_with_a_note():
     settings = settings_of(num_io_threads=8, offsets_topic_replication_factor=3, min_insync_replicas=2)
 
     assert settings.notes == (
-        "min.insync.replicas has no effect here: there is one broker, so one replica of everything",
+        "min.insync.replicas has no effect here: there is one replica of everything",
         "num.io.threads is known but has no effect here",
-        "offsets.topic.replication.factor has no effect here: "
-        "there is one broker, so one replica of everything",
+        "offsets.topic.replication.factor has no effect here: there is one replica of everything",
     )
 
 

@@ -411,7 +411,7 @@ def _notes(given: Mapping[str, str]) -> tuple[str, ...]:
 
 def _note(name: str) -> str:
     if name.endswith(("replication.factor", ".min.isr", "min.insync.replicas")):
-        return f"{name} has no effect here: there is one broker, so one replica of everything"
+        return f"{name} has no effect here: there is one replica of everything"
     return f"{name} is known but has no effect here"
 
 

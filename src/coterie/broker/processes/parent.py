@@ -131,7 +131,7 @@ class Parent:
     def _start(self, broker_id: int) -> None:
         try:
             process = subprocess.Popen(
-                self._command,
+                [*self._command, "broker", str(broker_id)],  # which ps shows
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
@@ -142,6 +142,7 @@ class Parent:
             self._events.put(lambda: self._supervisor.ended(broker_id, 1, _now_ms()))
             return
         self._processes[broker_id] = process
+        log.info("broker %d is process %d", broker_id, process.pid)
         assert process.stdin is not None
         settings = dict(self._settings_of(broker_id, self._ports.get(broker_id)))
         with contextlib.suppress(OSError):  # it has ended already
@@ -158,8 +159,8 @@ class Parent:
                 process.stdin.close()
         self._gone(broker_id)
         if again_in_ms is not None:
-            sentence = "broker %d has ended with %s; it is started again in %.1f s"
-            log.warning(sentence, broker_id, said(status), again_in_ms / 1000)
+            when = f"in {again_in_ms / 1000:.1f} s" if again_in_ms else "at once"
+            log.warning("broker %d has ended with %s; it is started again %s", broker_id, said(status), when)
 
     def _pass_on(self, news: str, sender: int) -> None:
         """Tell all brokers but one; who does not read misses nothing that it would not see when it looks."""

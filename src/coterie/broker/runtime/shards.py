@@ -460,14 +460,15 @@ class HostedShard(ABC, Generic[C, P]):
             yield from self._revive()
         if self.status != self.LOADING:
             return  # it failed, or another node leads it by now
-        log.info(
-            "%s: loaded %s from offsets %d to %d in %d ms",
-            self,
-            self._holdings(),
-            self.log.start_offset,
-            self.log.end_offset,
-            self.clock.now_ms() - began_ms,
-        )
+        if self.log.start_offset < self.log.end_offset:
+            log.info(
+                "%s: loaded %s from offsets %d to %d in %d ms",
+                self,
+                self._holdings(),
+                self.log.start_offset,
+                self.log.end_offset,
+                self.clock.now_ms() - began_ms,
+            )
         self.begin()
 
     def fail(self) -> None:

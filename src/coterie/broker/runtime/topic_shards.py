@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from coterie.base.codes import Code
 from coterie.base.hashes import coordinator_partition
+from coterie.base.plain import counted
 from coterie.broker.runtime.pieces import when_all
 from coterie.broker.runtime.shards import HostedShard
 
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from coterie.broker.topics.catalog import TopicCatalog, TopicChanges
     from coterie.broker.topics.producer_ids import ProducerIdManager
     from coterie.storage.kind import Log
+
+log = logging.getLogger("coterie.broker")
 
 
 class CoordinatorParts(NamedTuple):
@@ -200,14 +204,18 @@ class ShardsOfTopic(ABC, Generic[H]):
             self.parts.scheduler.call_soon(partial(self.parts.scheduler.work, self._load_all()))
 
     def _load_all(self) -> Pieces[None]:
+        empty = 0
         while self._to_load:
             host = self._to_load.popleft()
             if host.status != HostedShard.LOADING:
                 continue
             try:
+                empty += host.log.start_offset == host.log.end_offset
                 yield from host.load()
             except Exception:  # noqa: BLE001  the root of one shard's loading
                 host.fail()
+        if empty:  # each would be a line of its own
+            log.info("%s: %s with nothing to load", self.topic, counted(empty, "partition"))
         self._all_loaded()
 
     def _all_loaded(self) -> None:

@@ -27,6 +27,10 @@ IDLE_MS = 10_000
 RIGHTS = {BROKER: "SELECT, INSERT, UPDATE, DELETE", READER: "SELECT"}
 MAY_MAKE_ROLES = "SELECT rolsuper OR rolcreaterole FROM pg_roles WHERE rolname = current_user"
 IS_MEMBER = "SELECT pg_has_role($1, 'MEMBER')"
+TO_GRANT = (
+    "who makes the tables needs GRANT CREATE ON DATABASE, and who changes them"
+    f" GRANT {OWNER}; with CREATEROLE the user makes the roles, too"
+)
 NEW_CLUSTER = "INSERT INTO cluster (cluster_id, schema) VALUES ($1, 0)"
 
 
@@ -77,6 +81,8 @@ async def migrate(address: DatabaseAddress, *, only_if_empty: bool = False) -> M
         raise CoterieError(f"{address}: {error or type(error).__name__}") from error
     try:
         return await _migrate(connection, only_if_empty=only_if_empty)
+    except asyncpg.InsufficientPrivilegeError as error:
+        raise CoterieError(f"{address}: {error}; {TO_GRANT}") from error
     except LOST as error:
         raise CoterieError(f"{address}: {error}") from error
     finally:
