@@ -197,7 +197,7 @@ def a_log_that_was_led_before_is_gone_on_with() -> Iterator[None]:
             old = kept.get((id(self), wanted.name))
             if old is not None and wanted.name in self.logs and old.partition_id == wanted.partition_id:
                 new = self.logs[wanted.name]
-                new._batches, new._lasts, new._state.end_offset = old._batches, old._lasts, old.high_watermark
+                new.tail, new._state.end_offset = old.tail, old.high_watermark
 
         return made
 
