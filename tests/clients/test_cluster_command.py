@@ -24,6 +24,30 @@ def test_the_cluster_is_shown(bootstrap: str, capsys: pytest.CaptureFixture[str]
     assert in_words.split()[-1] == "yes"
 
 
+def test_of_a_broker_alone_nothing_moves_and_it_is_not_taken_out(
+    bootstrap: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = runner("cluster", bootstrap, capsys)
+    (broker,) = cluster("describe", "--output", "json").json["brokers"]
+    itself = str(broker["broker"])
+
+    assert (broker["state"], broker["leads"]) == ("live", broker["replicas"])
+    assert cluster("balance").said == "each broker has its share already\n"
+    for words, sentence in (
+        (("remove", itself), f"broker {itself} runs, at {bootstrap}; stop it, and remove it then"),
+        (("remove", "77"), f"there is no broker 77; there are these: {itself}"),
+        (("drain", "77"), f"there is no broker 77; there are these: {itself}"),
+        (("drain", "--id", "77"), "Write it without --id: 'coterie cluster drain BROKER'."),
+        (("remove", "--broker", "77"), "Write it without --broker: 'coterie cluster remove BROKER'."),
+        (("drian", "77"), "No such command 'drian'. Did you mean 'drain'?"),
+        (("unregister", "77"), "No such command 'unregister'. Did you mean 'coterie cluster remove BROKER'?"),
+        (("cluster-id",), "No such command 'cluster-id'. 'coterie cluster' shows it."),
+    ):
+        ended = cluster(*words)
+        assert ended.code
+        assert sentence in ended.complained, words
+
+
 def test_a_topics_settings_are_set_shown_and_taken_back(
     bootstrap: str, new_topic: NewTopic, capsys: pytest.CaptureFixture[str]
 ) -> None:

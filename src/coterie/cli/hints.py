@@ -18,6 +18,9 @@ READ = "'--key-separator TEXT' does what parse.key and key.separator do, '--null
 KAFKAS = {
     "add-partitions --partitions": TOTAL,
     "alter --entity-type": ENTITIES,
+    "cluster cluster-id": "'coterie cluster' shows it.",
+    "cluster list-endpoints": "'coterie cluster' shows them.",
+    "cluster unregister": "Did you mean 'coterie cluster remove BROKER'?",
     "configs --entity-type": ENTITIES,
     "consume --command-property": A_SETTING,
     "consume --consumer-property": A_SETTING,
@@ -33,12 +36,16 @@ KAFKAS = {
     "describe --state": "The state is shown without it.",
     "groups --all-groups": "'coterie groups' shows all groups.",
     "groups --reset-offsets": "Did you mean 'coterie groups reset'?",
+    "drain --broker": "Write it without --broker: 'coterie cluster drain BROKER'.",
+    "drain --id": "Write it without --id: 'coterie cluster drain BROKER'.",
     "produce --broker-list": "Did you mean '--bootstrap-server'?",
     "produce --command-property": A_SETTING,
     "produce --compression-codec": "Did you mean '--set compression.type=gzip'?",
     "produce --producer-property": A_SETTING,
     "produce --property": READ,
     "produce --reader-property": READ,
+    "remove --broker": "Write it without --broker: 'coterie cluster remove BROKER'.",
+    "remove --id": "Write it without --id: 'coterie cluster remove BROKER'.",
     "reset --dry-run": "Nothing is changed without --execute.",
     "serve --port": "Did you mean '--listen HOST:PORT'?",
     "transactions find-hanging": "'coterie transactions list --state Ongoing' shows those that are open.",
@@ -60,7 +67,7 @@ class Family(click.Group):
     That is said when such a command runs, not to the shell, which completes commands that are half typed.
     """
 
-    shown_by = "describe"
+    shown_by: str | None = "describe"
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -70,9 +77,24 @@ class Family(click.Group):
             if kafkas := KAFKAS.get(f"{self.name} {name}"):
                 ctx.fail(f"No such command {name!r}. {kafkas}")
             near = nearest(name, self.commands)
-            meant = f"'{ctx.command_path} {self.shown_by} {name}'"
-            ctx.fail(f"No such command {name!r}. Did you mean {f'{near!r}, or ' if near else ''}{meant}?")
+            shown = self.shown_by and f"'{ctx.command_path} {self.shown_by} {name}'"
+            meant = ", or ".join(filter(None, (near and repr(near), shown)))
+            ctx.fail(f"No such command {name!r}.{f' Did you mean {meant}?' if meant else ''}")
         return super().resolve_command(ctx, args)
+
+
+class FamilyWithDefault(Family):
+    """Commands of which one is meant where none is named."""
+
+    default: str
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        options = {text for one in self.commands[self.default].params for text in one.opts}
+        known = {*self.commands, *ctx.help_option_names}
+        alone = not args or args[0].partition("=")[0] in options
+        if alone and not known & {*args} and not ctx.resilient_parsing:
+            args = [self.default, *args]
+        return super().parse_args(ctx, args)
 
 
 def hint(context: click.Context, option: str) -> str | None:

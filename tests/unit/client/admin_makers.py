@@ -32,6 +32,10 @@ ADMIN_RPCS: dict[int, Rpc[Any]] = {
     ApiKey.DELETE_GROUPS: messages.delete_group("g"),
     ApiKey.OFFSET_DELETE: messages.delete_offsets("g", [B, A]),
     ApiKey.DESCRIBE_CLUSTER: messages.describe_cluster(fenced=True),
+    ApiKey.UNREGISTER_BROKER: messages.unregister_broker(3),
+    ApiKey.ALTER_PARTITION_REASSIGNMENTS: messages.alter_reassignments({A: (1, 2), B: (3,)}, timeout_ms=900),
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: messages.list_reassignments(timeout_ms=900),
+    ApiKey.ELECT_LEADERS: messages.elect_leaders([A, B], timeout_ms=900),
     ApiKey.DESCRIBE_PRODUCERS: messages.describe_producers(A),
     ApiKey.DESCRIBE_TRANSACTIONS: messages.describe_transaction("t", Address("b", 1)),
     ApiKey.LIST_TRANSACTIONS: messages.list_transactions(

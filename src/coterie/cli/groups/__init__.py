@@ -15,7 +15,7 @@ import click
 
 from coterie.cli.groups.offsets import delete_offsets_command, reset_command
 from coterie.cli.groups.overview import overview_command
-from coterie.cli.hints import Family
+from coterie.cli.hints import FamilyWithDefault
 from coterie.cli.options import (
     AskCluster,
     CommandResult,
@@ -47,21 +47,15 @@ TYPES = ("classic", "consumer", "share", "streams")
 AWAY_S = 1  # between two looks at a broker that does not answer
 
 
-class GroupCommands(Family):
+class GroupCommands(FamilyWithDefault):
     """`coterie groups` without a command is `coterie groups overview`; `reset-offsets`, as Kafka has it, is
     `reset`.
     """
 
+    default = "overview"
+
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         return super().get_command(ctx, "reset" if cmd_name == "reset-offsets" else cmd_name)
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        options = {text for one in overview_command.params for text in one.opts}
-        known = {*self.commands, *ctx.help_option_names}
-        alone = not args or args[0].partition("=")[0] in options
-        if alone and not known & {*args} and not ctx.resilient_parsing:
-            args = [overview_command.name or "", *args]
-        return super().parse_args(ctx, args)
 
 
 @click.group("groups", cls=GroupCommands)

@@ -101,6 +101,33 @@ class Admin(HintsAtMethods):
         """Return the cluster's id, controller and brokers; the fenced ones too, from Kafka 4.0 on."""
         return await self._brokers.describe_cluster(fenced=include_fenced)
 
+    async def unregister_broker(self, broker_id: int) -> None:
+        """Have a broker that does not run be none of the cluster's any more."""
+        done = {Code.BROKER_ID_NOT_REGISTERED: nothing}
+        question = requests.unregister_broker(broker_id)
+        await self._brokers.change(f"broker {broker_id}", question, done=done)
+
+    # -- replicas
+
+    async def alter_partition_reassignments(self, replicas: Mapping[TopicPartition, Sequence[int]]) -> None:
+        """Give partitions other replicas, the preferred leader first. They have them when brokers say so."""
+        wanted = {partition_of(at): brokers for at, brokers in replicas.items()}
+        change = requests.alter_reassignments(wanted, timeout_ms=self._timeout_ms)
+        await self._brokers.change("replicas", change, done={})
+
+    async def list_partition_reassignments(self) -> list[TopicPartition]:
+        """Return the partitions whose replicas are on their way."""
+        question = requests.list_reassignments(timeout_ms=self._timeout_ms)
+        return await self._brokers.ask("ListPartitionReassignments", question)
+
+    async def elect_leaders(self, partitions: Partitions) -> dict[TopicPartition, Code]:
+        """Have partitions be led by the first of their replicas, and return why some are not: most often
+        ELECTION_NOT_NEEDED, they are already.
+        """
+        wanted = sorted(many(partitions))
+        change = requests.elect_leaders(wanted, timeout_ms=self._timeout_ms)
+        return await self._brokers.change("leaders", change, done={})
+
     # -- topics
 
     async def list_topics(self, *, internal: bool = False) -> list[DescribedTopic]:

@@ -19,6 +19,7 @@ from coterie.client.net.messages import TRANSACTION, Rpc, by_topic, metadata, rp
 from coterie.wire.api.apis import ApiKey
 from coterie.wire.api.codec import only
 
+PREFERRED = 0  # elections
 BY_DEFAULT = -1  # as a number of partitions or replicas: what the broker's settings say
 UNKNOWN_SETTING = "Unknown topic config name: "  # as brokers say it, the name behind it
 
@@ -71,6 +72,76 @@ def _cluster(answer: Any) -> ClusterInfo:
         for one in answer.brokers
     )
     return ClusterInfo(answer.cluster_id, answer.controller_id, tuple(sorted(brokers)))
+
+
+def unregister_broker(broker_id: int) -> Rpc[None]:
+    """Return a request that a broker be none of the cluster's any more."""
+
+    def read(answer: Any) -> None:
+        refused(answer.error_code, answer.error_message, f"broker {broker_id}")
+
+    return rpc(ApiKey.UNREGISTER_BROKER, read, broker_id=broker_id)
+
+
+# -- replicas
+
+
+def alter_reassignments(wanted: Mapping[TopicPartition, Sequence[int]], *, timeout_ms: int) -> Rpc[None]:
+    """Return a request that partitions have these replicas from now on."""
+    topics = [
+        {
+            "name": topic,
+            "partitions": [
+                {"partition_index": one.partition, "replicas": tuple(wanted[one])} for one in partitions
+            ],
+        }
+        for topic, partitions in by_topic(wanted)
+    ]
+    return rpc(ApiKey.ALTER_PARTITION_REASSIGNMENTS, _reassigned, topics=topics, timeout=timeout_ms)
+
+
+def _reassigned(answer: Any) -> None:
+    refused(answer.error_code, answer.error_message, "AlterPartitionReassignments")
+    for topic in answer.responses:
+        for one in topic.partitions:
+            refused(one.error_code, one.error_message, f"{TopicPartition(topic.name, one.partition_index)}")
+
+
+def list_reassignments(*, timeout_ms: int) -> Rpc[list[TopicPartition]]:
+    """Return the request for the partitions whose replicas are on their way."""
+    return rpc(ApiKey.LIST_PARTITION_REASSIGNMENTS, _on_their_way, topics=None, timeout=timeout_ms)
+
+
+def _on_their_way(answer: Any) -> list[TopicPartition]:
+    refused(answer.error_code, answer.error_message, "ListPartitionReassignments")
+    return [
+        TopicPartition(topic.name, one.partition_index) for topic in answer.topics for one in topic.partitions
+    ]
+
+
+def elect_leaders(
+    partitions: Iterable[TopicPartition], *, timeout_ms: int
+) -> Rpc[dict[TopicPartition, Code]]:
+    """Return a request that partitions be led by the first of their replicas; those that need not be, or
+    cannot, are in the answer.
+    """
+    wanted = [
+        {"topic": topic, "partitions": tuple(one.partition for one in some)}
+        for topic, some in by_topic(partitions)
+    ]
+    return rpc(
+        ApiKey.ELECT_LEADERS, _elected, topic_partitions=wanted, election_type=PREFERRED, timeout=timeout_ms
+    )
+
+
+def _elected(answer: Any) -> dict[TopicPartition, Code]:
+    refused(getattr(answer, "error_code", 0), None, "ElectLeaders")
+    return {
+        TopicPartition(topic.topic, one.partition_id): Code(one.error_code)
+        for topic in answer.replica_election_results
+        for one in topic.partition_result
+        if one.error_code
+    }
 
 
 # -- topics

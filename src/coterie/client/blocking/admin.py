@@ -26,6 +26,11 @@ class BlockingAdmin(BlockingFace[Admin]):
         super().__init__(Admin(bootstrap_servers, **settings), name="administrator")
 
     describe_cluster = waiting(Admin.describe_cluster)
+    unregister_broker = waiting(Admin.unregister_broker)
+
+    alter_partition_reassignments = waiting(Admin.alter_partition_reassignments)
+    list_partition_reassignments = waiting(Admin.list_partition_reassignments)
+    elect_leaders = waiting(Admin.elect_leaders)
 
     list_topics = waiting(Admin.list_topics)
     describe_topics = waiting(Admin.describe_topics)

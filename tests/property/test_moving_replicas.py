@@ -1,0 +1,141 @@
+"""Replicas move off a broker, or to one that came later: nothing moves that need not, and nothing is lost."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coterie.base.codes import Code
+from coterie.base.ids import TopicPartition
+from coterie.broker.placement.model import Broker, Problem
+from coterie.broker.placement.moving import PlacedPartition, ReplicaMove, moves_away, moves_to_share
+
+IDS = range(1, 7)
+BROKERS = st.lists(
+    st.builds(Broker, st.sampled_from(IDS), st.sampled_from([None, "a", "b"]), st.booleans()),
+    min_size=1,
+    max_size=6,
+    unique_by=lambda one: one.broker_id,
+)
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> tuple[list[Broker], list[PlacedPartition]]:
+    brokers = draw(BROKERS)
+    ids = st.sampled_from([one.broker_id for one in brokers])
+    partitions = [
+        PlacedPartition(
+            TopicPartition(draw(st.sampled_from("ab")), number),
+            tuple(draw(st.lists(ids, min_size=1, max_size=3, unique=True))),
+            draw(st.none() | ids),
+        )
+        for number in range(draw(st.integers(0, 12)))
+    ]
+    return brokers, partitions
+
+
+def after(
+    partitions: list[PlacedPartition], moves: list[ReplicaMove]
+) -> dict[TopicPartition, tuple[int, ...]]:
+    moved = {move.name: move for move in moves}
+    assert len(moved) == len(moves)
+    for one in partitions:
+        if one.name in moved:
+            assert moved[one.name].before == one.replicas != moved[one.name].after
+    return {one.name: moved[one.name].after if one.name in moved else one.replicas for one in partitions}
+
+
+@given(clusters(), st.sampled_from(IDS))
+def test_a_broker_that_is_drained_is_no_replica_and_what_it_led_can_be_led_by_others(cluster, broker_id):
+    brokers, partitions = cluster
+    live = {one.broker_id for one in brokers if not one.fenced} - {broker_id}
+
+    moves = moves_away(broker_id, partitions, brokers)
+
+    concerned = [one for one in partitions if broker_id in one.replicas]
+    if isinstance(moves, Problem):
+        assert not live
+        assert moves.code is Code.INVALID_REPLICA_ASSIGNMENT
+        return
+    placed = after(partitions, moves)
+    for one in partitions:
+        replicas = placed[one.name]
+        assert broker_id not in replicas
+        assert len({*replicas}) == len(replicas)
+        assert {*replicas} - {*one.replicas} <= live
+        if one in concerned or one.leader == broker_id:
+            assert live & {*replicas}
+        elif one.leader != broker_id:
+            assert replicas == one.replicas
+        if len(replicas) < len(one.replicas):
+            assert live <= {*replicas}
+        kept = [broker for broker in replicas if broker in one.replicas]
+        assert kept == [broker for broker in one.replicas if broker in kept]
+
+
+def test_a_replica_is_replaced_in_its_place_on_a_rack_that_the_others_are_not_on():
+    brokers = [Broker(1, "a"), Broker(2, "b"), Broker(3, "b"), Broker(4, "a"), Broker(5, "c")]
+    name = TopicPartition("a", 0)
+
+    assert moves_away(4, [PlacedPartition(name, (4, 2), 4)], brokers) == [ReplicaMove(name, (4, 2), (1, 2))]
+    assert moves_away(2, [PlacedPartition(name, (1, 2, 5), 1)], brokers) == [
+        ReplicaMove(name, (1, 2, 5), (1, 3, 5))
+    ]
+
+
+def test_what_is_drained_goes_to_those_who_have_least():
+    brokers = [Broker(one) for one in (1, 2, 3)]
+    names = [TopicPartition("a", number) for number in range(7)]
+    partitions = [PlacedPartition(name, (1 if at < 3 else 3,), None) for at, name in enumerate(names)]
+
+    moves = moves_away(3, partitions, brokers)
+
+    assert isinstance(moves, list)
+    assert Counter(move.after[0] for move in moves) == {1: 1, 2: 3}
+
+
+@given(clusters())
+def test_each_broker_that_lives_gets_its_share_and_no_partition_other_numbers_of_replicas(cluster):
+    brokers, partitions = cluster
+
+    placed = after(partitions, moves_to_share(partitions, brokers))
+
+    first = Counter(replicas[0] for replicas in placed.values())
+    live = [one.broker_id for one in brokers if not one.fenced]
+    if live:
+        counts = [first[one] for one in live]
+        assert max(counts) - min(counts) <= 1
+    for one in partitions:
+        replicas = placed[one.name]
+        assert len({*replicas}) == len(replicas) == len(one.replicas)
+        if one.replicas[0] not in live:
+            assert replicas == one.replicas
+
+
+def test_what_a_broker_that_comes_later_gets_is_of_topics_that_it_has_least_of():
+    brokers = [Broker(one) for one in (1, 2, 3, 4)]
+    old = [PlacedPartition(TopicPartition("old", number), (number % 3 + 1,), None) for number in range(8)]
+    new = [PlacedPartition(TopicPartition("new", number), (number % 4 + 1,), None) for number in range(8)]
+
+    moves = moves_to_share(old + new, brokers)
+
+    assert [move.name.topic for move in moves] == ["old", "old"]
+    assert {move.after for move in moves} == {(4,)}
+
+
+@given(clusters())
+def test_nothing_moves_where_each_has_its_share(cluster):
+    brokers, partitions = cluster
+    placed = after(partitions, moves_to_share(partitions, brokers))
+    shared = [one._replace(replicas=placed[one.name]) for one in partitions]
+    assert moves_to_share(shared, brokers) == []
+    first = Counter(one.replicas[0] for one in partitions)
+    live = [one.broker_id for one in brokers if not one.fenced]
+    if live:
+        most = -(-sum(first[one] for one in live) // len(live))
+        assert sum(a.replicas != b.replicas for a, b in zip(partitions, shared, strict=True)) == max(
+            sum(max(first[one] - most, 0) for one in live),
+            sum(max(sum(first[one] for one in live) // len(live) - first[one], 0) for one in live),
+        )

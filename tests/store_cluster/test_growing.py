@@ -1,0 +1,173 @@
+"""A cluster grows and shrinks by the commands of docs/cluster.md, and by the requests of Kafka's clients."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+import pytest
+from bench.brokers import SETTINGS
+from bench.store_cluster import StoreBroker, StoreCluster
+from confluent_kafka import ElectionType
+from kafka import TopicPartition
+from kafka.admin import KafkaAdminClient
+
+from clients.adapters.confluent import Confluent, ConfluentAdmin
+from clients.adapters.model import Membership, Message
+from coterie.base.codes import Code
+from coterie.base.topic_names import OFFSETS_TOPIC
+
+PAGE = Path(__file__).parents[2] / "docs" / "cluster.md"
+COMMANDS = re.compile(r"<!-- tests/store_cluster/test_growing.py runs these -->\n\n```\n(.*?)```", re.DOTALL)
+CLIENT = Confluent()
+PARTITIONS = 8
+
+
+class Operator:
+    """Types the commands of the page, with the cluster's addresses."""
+
+    def __init__(self, cluster: StoreCluster) -> None:
+        match = COMMANDS.search(PAGE.read_text(encoding="utf-8"))
+        assert match is not None
+        self.serve, *self.commands = match[1].splitlines()
+        self.environment = {**os.environ, "COTERIE_BOOTSTRAP": cluster.bootstrap}
+
+    def types(self, words: str) -> subprocess.CompletedProcess[str]:
+        """Return what came of a command."""
+        program, *rest = shlex.split(words)
+        assert program == "coterie"
+        return subprocess.run(
+            [sys.executable, "-m", "coterie", *rest],
+            capture_output=True,
+            text=True,
+            env=self.environment,
+            check=False,
+        )
+
+    def does(self, words: str) -> str:
+        """Return what a command prints that succeeds."""
+        ended = self.types(words)
+        assert ended.returncode == 0, ended.stderr
+        return ended.stdout
+
+    def sees(self) -> dict[int, dict[str, Any]]:
+        """Return the brokers, by their ids."""
+        found = json.loads(self.does("coterie cluster --output json"))
+        return {one["broker"]: one for one in found["brokers"]}
+
+
+@pytest.fixture
+def operator(cluster: StoreCluster) -> Operator:
+    return Operator(cluster)
+
+
+@contextmanager
+def fourth_broker(cluster: StoreCluster, operator: Operator, folder: Path) -> Iterator[StoreBroker]:
+    """Start the broker that the page starts, with the settings of the test's others."""
+    given = dict(word.split("=") for word in shlex.split(operator.serve) if word.startswith("node.id="))
+    url = cluster.server.url(cluster.database)
+    assert "--store postgresql://localhost/coterie" in operator.serve
+    broker = StoreBroker(int(given["node.id"]), url, folder / "broker-4.log", SETTINGS)
+    broker.start()
+    try:
+        yield broker
+    finally:
+        broker.kill()
+
+
+def knows(address: str, broker_id: int) -> bool:
+    """Return whether the broker at an address names another to clients."""
+    with ConfluentAdmin(address) as admin:
+        return broker_id in admin.inner.list_topics().brokers
+
+
+def make(cluster: StoreCluster, topic: str) -> None:
+    with ConfluentAdmin(cluster.bootstrap) as admin:
+        admin.create(topic, partitions=PARTITIONS)
+
+
+def test_a_fourth_broker_gets_its_share_and_is_taken_out_again(
+    cluster: StoreCluster, operator: Operator, tmp_path: Path
+) -> None:
+    make(cluster, "fleet")
+    sent = [Message(topic="fleet", partition=n % PARTITIONS, value=str(n).encode()) for n in range(80)]
+    CLIENT.produce(cluster.bootstrap, sent)
+    with CLIENT.member(cluster.bootstrap, Membership(topics=("fleet",), group="crew")) as member:
+        member.take(80)
+        member.commit()
+    balance, drain, remove, describe = operator.commands
+
+    with fourth_broker(cluster, operator, tmp_path) as fourth:
+        for one in cluster.brokers.values():
+            cluster.until("it is known", lambda address=one.address: knows(address, 4))  # type: ignore[misc]
+        make(cluster, "later")
+        new = Counter(cluster.leaders("later"))
+        said = operator.does(balance)
+        old = Counter(cluster.leaders("fleet"))
+        offsets = Counter(cluster.leaders(OFFSETS_TOPIC))
+        still_there = operator.types(remove)
+        CLIENT.produce(cluster.bootstrap, sent)
+        drained = operator.does(drain)
+        left = operator.sees()[4]
+        fourth.send(signal.SIGTERM)
+        fourth.wait()
+    removed = operator.does(remove)
+    again = operator.types(remove)
+    shown = operator.does(describe)
+
+    assert new == {1: 2, 2: 2, 3: 2, 4: 2}
+    assert "to broker 4: " in said
+    assert old[4] + new[4] == 4
+    assert max(offsets.values()) - min(offsets.values()) <= 1
+    assert still_there.returncode == 1
+    assert still_there.stderr.startswith("coterie: broker 4 runs, at ")
+    assert "broker 4 holds no partitions" in drained
+    assert (left["state"], left["leads"], left["replicas"]) == ("live", 0, 0)
+    assert removed == "broker 4 is removed\n"
+    assert again.stderr == "coterie: there is no broker 4; there are these: 1, 2, 3\n"
+    assert [*operator.sees()] == [1, 2, 3]
+    assert shown.startswith("cluster ")
+    places = [("fleet", partition) for partition in range(PARTITIONS)]
+    with CLIENT.reader(cluster.bootstrap, *places) as reader:
+        assert sorted(one.value for one in reader.take(160)) == sorted([one.value for one in sent] * 2)
+    with CLIENT.member(cluster.bootstrap, Membership(topics=("fleet",), group="crew")) as member:
+        assert {member.committed(place) for place in places} == {10}
+        assert len(member.take(80)) == 80
+
+
+def test_kafkas_clients_move_replicas_and_leaders(cluster: StoreCluster) -> None:
+    make(cluster, "moving")
+    names = [TopicPartition("moving", number) for number in range(PARTITIONS)]
+    admin = KafkaAdminClient(bootstrap_servers=cluster.bootstrap)
+    try:
+        answers = admin.alter_partition_reassignments({name: [3, 1] for name in names})
+        cluster.until("broker 3 leads", lambda: {*cluster.leaders("moving")} == {3})
+        on_their_way = admin.list_partition_reassignments()
+        admin.alter_partition_reassignments({name: [2, 3] for name in names})
+        admin.elect_leaders(0, {"moving": [*range(PARTITIONS)]})
+        after_election = {*cluster.leaders("moving")}
+        nobody = admin.alter_partition_reassignments({names[0]: [9]})
+    finally:
+        admin.close()
+    asked = [confluent_kafka.TopicPartition("moving", 0)]
+    with ConfluentAdmin(cluster.bootstrap) as confluent:
+        elected = confluent.inner.elect_leaders(ElectionType.PREFERRED, asked).result()
+        described = confluent.inner.list_topics("moving").topics["moving"].partitions
+
+    assert {*answers.values()} == {None}
+    assert not on_their_way
+    assert after_election == {2}
+    assert [one.errno for one in nobody.values()] == [Code.INVALID_REPLICA_ASSIGNMENT]
+    assert [error.name() for error in elected.values()] == ["ELECTION_NOT_NEEDED"]
+    assert {(one.leader, *one.replicas) for one in described.values()} == {(2, 2, 3)}
