@@ -26,12 +26,21 @@ class StoreBroker:
     """One broker's process, on a port that it keeps; its log is a file."""
 
     def __init__(
-        self, node_id: int, url: str, log: Path, settings: Mapping[str, str], log_level: str = "info"
+        self,
+        node_id: int,
+        url: str,
+        log: Path,
+        settings: Mapping[str, str],
+        log_level: str = "info",
+        *,
+        direct: str | None = None,
     ) -> None:
+        """`direct` is the way past a pooler."""
         self.node_id = node_id
         self.port = free_port()
         self.process: subprocess.Popen[str] | None = None
         self._url = url
+        self._direct = direct
         self._log = log
         self._marked = 0
         self._log_level = log_level
@@ -69,6 +78,8 @@ class StoreBroker:
         """Start the process, and do not wait for it."""
         settings = [word for name, value in self._settings.items() for word in ("--set", f"{name}={value}")]
         command = [sys.executable, "-m", "coterie", "serve", "--listen", self.address, "--store", self._url]
+        if self._direct is not None:
+            command += ["--store-direct", self._direct]
         command += ["--log-level", self._log_level]
         # Which would have each process compile all of its modules.
         kept = {name: text for name, text in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}

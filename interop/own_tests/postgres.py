@@ -8,6 +8,7 @@ from __future__ import annotations
 import subprocess
 from importlib.metadata import version
 
+import bench.pooler
 from bench.postgres import ensure_installed, programs
 
 from interop.own_tests.running import exits, run_tests
@@ -16,6 +17,7 @@ from interop.own_tests.running import exits, run_tests
 def main() -> int:
     """Run the tests; returns pytest's exit code."""
     ensure_installed()
+    bench.pooler.ensure_installed()
     found = programs()
     assert found is not None
     said = subprocess.run(

@@ -41,6 +41,7 @@ from coterie.broker.shell.process import (
 )
 from coterie.storage.postgres.connecting import Connections, DatabaseAddress
 from coterie.storage.postgres.lane_session import LaneSessions
+from coterie.storage.postgres.pooling import insist_on_session
 from coterie.storage.postgres.reading import PostgresReader
 from coterie.storage.postgres.starting import OpenedStore, history_of, open_store
 from coterie.storage.remote.store import DATA_LANES, RemoteStore
@@ -95,6 +96,7 @@ async def _open(addresses: StoreAddresses) -> OpenedStore:
         direct = await history_of(addresses.direct, waiting=_waiting(addresses.direct))
         if direct != opened.history:
             raise CoterieError(f"{addresses.direct} is another database than {addresses.store}")
+    await insist_on_session(addresses.direct)
     log.info("cluster %s over %s", opened.cluster_id, addresses.store)
     log.info("durability: %s", opened.facts.durability)
     log.warning("records are kept for ever: retention and compaction do nothing over a database yet")

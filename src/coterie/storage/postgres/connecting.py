@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
-import ssl
 from ipaddress import ip_address
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit, urlunsplit
@@ -18,6 +17,7 @@ from urllib.parse import parse_qs, unquote, urlsplit, urlunsplit
 import asyncpg
 
 from coterie.base.errors import CoterieError
+from coterie.storage.postgres.tls import tls_arguments
 from coterie.storage.remote.session import Broken, Failed
 
 PORT = 5432
@@ -68,11 +68,10 @@ class DatabaseAddress:
         """It may have a password in it."""
         self.hosts = _hosts_of(parts.netloc)
         self.arguments: dict[str, Any] = {"dsn": url, "timeout": CONNECT_S, "command_timeout": None}
-        query = parse_qs(parts.query)
+        query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
         if "target_session_attrs" not in query:
             self.arguments["target_session_attrs"] = "read-write"
-        if "sslmode" not in query and not all(_is_here(host) for host, _ in self.hosts):
-            self.arguments["ssl"] = ssl.create_default_context()
+        self.arguments |= tls_arguments(query, is_here=all(_is_here(host) for host, _ in self.hosts))
         secret = parts.netloc.rpartition("@")[0].partition(":")[2]
         self.secrets = tuple(one for one in (secret, *PASSWORD.findall(parts.query)) if one)
         """The passwords in it, as they are written there."""

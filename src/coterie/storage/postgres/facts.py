@@ -7,7 +7,8 @@ from typing import NamedTuple
 import asyncpg
 
 from coterie.base.errors import CoterieError
-from coterie.storage.postgres.connecting import LOST, DatabaseAddress, connect
+from coterie.storage.postgres.advice import connect_or_say
+from coterie.storage.postgres.connecting import LOST, DatabaseAddress
 from coterie.storage.postgres.schema import StoreCluster, read_cluster
 
 SETTINGS = """
@@ -42,10 +43,7 @@ class StoreFacts(NamedTuple):
 
 async def read_facts(address: DatabaseAddress) -> StoreFacts:
     """Return the facts of a database. Raises `CoterieError` where the database cannot be reached."""
-    try:
-        connection = await connect(address)
-    except LOST as error:
-        raise CoterieError(f"{address}: {error or type(error).__name__}") from error
+    connection = await connect_or_say(address)
     try:
         return await facts_of(connection)
     except LOST as error:

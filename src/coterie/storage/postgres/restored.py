@@ -12,7 +12,8 @@ from typing import NamedTuple
 import asyncpg
 
 from coterie.base.errors import CoterieError
-from coterie.storage.postgres.connecting import LOST, DatabaseAddress, connect
+from coterie.storage.postgres.advice import connect_or_say
+from coterie.storage.postgres.connecting import LOST, DatabaseAddress
 from coterie.storage.postgres.schema import insist_on_schema, read_cluster
 from coterie.storage.postgres.serial import Connection, transaction
 
@@ -60,10 +61,7 @@ async def go_on_restored(address: DatabaseAddress) -> Restored:
     Again, it does the same once more, which does no harm. Raises `CoterieError` where the database cannot be
     reached or refuses.
     """
-    try:
-        connection = await connect(address)
-    except LOST as error:
-        raise CoterieError(f"{address}: {error or type(error).__name__}") from error
+    connection = await connect_or_say(address)
     try:
         cluster = insist_on_schema(await read_cluster(connection), address)
         async with transaction(connection, lock_timeout=LOCK_TIMEOUT_MS):

@@ -16,7 +16,8 @@ import asyncpg
 
 from coterie.base.errors import CoterieError
 from coterie.base.ids import uuid_text
-from coterie.storage.postgres.connecting import LOST, DatabaseAddress, connect
+from coterie.storage.postgres.advice import connect_or_say
+from coterie.storage.postgres.connecting import LOST, DatabaseAddress
 
 OWNER, BROKER, READER = "coterie_owner", "coterie_broker", "coterie_reader"
 NUMBERED = re.compile(r"(\d{4})\.sql")
@@ -75,10 +76,7 @@ async def migrate(address: DatabaseAddress, *, only_if_empty: bool = False) -> M
     `only_if_empty`: leave tables that are there as they are. Raises `CoterieError` where the database cannot
     be reached or refuses.
     """
-    try:
-        connection = await connect(address)
-    except LOST as error:
-        raise CoterieError(f"{address}: {error or type(error).__name__}") from error
+    connection = await connect_or_say(address)
     try:
         return await _migrate(connection, only_if_empty=only_if_empty)
     except asyncpg.InsufficientPrivilegeError as error:

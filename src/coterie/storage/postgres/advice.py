@@ -1,0 +1,60 @@
+"""Errors in connecting to the database, as sentences for whoever can put them right."""
+
+from __future__ import annotations
+
+import asyncpg
+
+from coterie.base.errors import CoterieError
+from coterie.storage.postgres.connecting import LOST, DatabaseAddress, connect
+from coterie.storage.postgres.serial import Connection
+from coterie.storage.postgres.tls import tls_advice
+
+PASSING = ("08", "25006", "53", "57P")
+"""The beginnings of the SQLSTATEs of a server that may take a connection later: it starts, stops, is full."""
+PASSWORD_WRONG = ("28P01",)
+NOT_LET_IN = ("28000",)
+NO_DATABASE = ("3D000",)
+NOT_PREPARED = ("26000", "42P05")
+FORGETFUL_POOLER = (
+    "a pooler is between that keeps no prepared statements: PgBouncer does from 1.21 on, with"
+    " max_prepared_statements above 0, or with pool_mode=session"
+)
+
+
+async def connect_or_say(address: DatabaseAddress) -> Connection:
+    """Return a new connection. Raises `CoterieError`: what to put right, or why there is none now."""
+    try:
+        return await connect(address)
+    except LOST as error:
+        sentence = what_to_put_right(error) or passing_reason(error)
+        raise CoterieError(f"{address}: {sentence}") from error
+
+
+def what_to_put_right(error: BaseException) -> str:
+    """Return the sentence about an error in connecting that stays until somebody does something; "" for one
+    that may pass.
+    """
+    if advice := tls_advice(error):
+        return advice
+    if isinstance(error, asyncpg.PostgresError):
+        state = error.sqlstate or ""
+        if state in PASSWORD_WRONG:
+            return (
+                f"{error}; the password comes from the URL, from PGPASSWORD, or from the file that"
+                " PGPASSFILE names, ~/.pgpass by default"
+            )
+        if state in NOT_LET_IN:
+            return f"{error}; the server's pg_hba.conf and its roles say who is let in"
+        if state in NO_DATABASE:
+            return f"{error}; createdb makes one"
+        if state in NOT_PREPARED:
+            return FORGETFUL_POOLER
+        return "" if state.startswith(PASSING) else str(error)
+    return str(error) if isinstance(error, asyncpg.InterfaceError) else ""
+
+
+def passing_reason(error: BaseException) -> str:
+    """Return why a server takes no connection for now, in a line."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror.partition("\n")[0]
+    return (str(error) or type(error).__name__).partition("\n")[0]
