@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from coterie.storage.remote.chunk import Chunk
-from coterie.storage.remote.reading import LogWanted, RemoteReader, RowsWanted, StoredLog
+from coterie.storage.remote.reading import LogWanted, RemoteReader, RowHeads, RowsWanted, StoredLog
 from coterie.storage.remote.session import Broken
 
 from .rigs.lane_places import ANSWERED_WITHIN_S, Asking, LaneDatabase, Play, a_chunk
 
 
 async def read(
-    database: LaneDatabase, *wanted: tuple[int, int], reader: RemoteReader | None = None, history: str = ""
+    database: LaneDatabase, *wanted: tuple[int, ...], reader: RemoteReader | None = None, history: str = ""
 ) -> dict[int, StoredLog] | Broken:
     """Return the logs by partition id."""
     reader = reader or database.reader()
@@ -26,7 +26,7 @@ async def read(
         logs = await answered
     if isinstance(logs, Broken):
         return logs
-    assert [log.partition_id for log in logs] == [partition for partition, _ in wanted]
+    assert [log.partition_id for log in logs] == [partition for partition, *_ in wanted]
     return {log.partition_id: log for log in logs}
 
 
@@ -65,6 +65,21 @@ def test_an_epoch_begins_where_each_log_ends_and_all_of_it_is_read(play: Play):
             2: StoredLog(2, 0, 1, [(4, 1)], rows[2:]),
             3: StoredLog(3, 0, 0, [(6, 0)], []),
         }
+
+    play(scene)
+
+
+def test_of_older_rows_the_heads_are_read_and_of_the_newest_so_much_data_as_is_wanted(play: Play):
+    async def scene(database: LaneDatabase, lane: Asking) -> None:
+        rows = [a_chunk(base) for base in range(5)]  # of one byte each
+        older = [RowHeads(row.base_offset, row.last_offset, 3, 1, row.heads) for row in rows]
+        await lane.reopen(1)
+        await lane.append(1, *rows)
+        for data_bytes in range(7):
+            logs = await read(database, (1, 4, data_bytes), (2, 4))
+            assert not isinstance(logs, Broken)
+            first = max(0, 5 - data_bytes)
+            assert (logs[1].older, logs[1].chunks) == (tuple(older[:first]), rows[first:])
 
     play(scene)
 

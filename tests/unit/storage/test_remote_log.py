@@ -357,6 +357,16 @@ class Lives(RuleBasedStateMachine):
         there = a_store(self.store.engine.tables).logs[ORDERS]
         assert there.read(0, max_bytes=1 << 20) == self.log.read(0, max_bytes=1 << 20)
         assert there.producers.snapshot() == self.log.producers.snapshot()
+        without_data = OneLog(self.store.engine.tables, a_config(), tail_bytes=0).logs[ORDERS]
+        assert (without_data.tail.size, without_data.size_bytes) == (0, there.size_bytes)
+        assert what_is_known(without_data) == what_is_known(there)
+
+
+def what_is_known(log: RemoteLog) -> tuple[object, ...]:
+    """Return what a log knows without its data."""
+    aborted = log.aborted_transactions(0, log.end_offset)
+    stable = log.last_stable_offset
+    return log.producers.snapshot(), aborted, log.start_offset, log.end_offset, stable, log._state.epochs[:-1]
 
 
 TestLives = Lives.TestCase

@@ -13,12 +13,15 @@ from itertools import starmap
 from coterie.storage.postgres.connecting import OTHER_HISTORY, Connections, read_history, within_ms
 from coterie.storage.postgres.serial import Connection, Job, SerialConnection, T, transaction
 from coterie.storage.remote.chunk import Chunk
-from coterie.storage.remote.reading import LogWanted, RowsWanted, StoredLog
+from coterie.storage.remote.reading import ALL_DATA, LogWanted, RowHeads, RowsWanted, StoredLog
 from coterie.storage.remote.session import Broken
 
 log = logging.getLogger("coterie.storage")
 
 LOCK_TIMEOUT_MS = 8_000
+ROWS_WITH_DATA = 256
+"""Of a log of which not all data is wanted that of so many rows is read at most."""
+END = (1 << 63) - 1
 # The end is read in the statement that begins the epoch: whoever is late sees a later epoch before it sees
 # what was appended in that. The epochs in the answer are those before it.
 BEGIN_EPOCHS = f"""
@@ -44,9 +47,17 @@ SELECT partition_id, start_offset, end_offset, epoch, epochs FROM ends
 # of the table.
 COLUMNS = "partition_id, base_offset, last_offset, leader_epoch, max_timestamp, batches, heads, data"
 CHUNKS = f"""
-SELECT chunk.* FROM unnest($1::int[], $2::bigint[]) AS wanted (id, start_offset), LATERAL (
-  SELECT {COLUMNS} FROM coterie.chunks_keep
-  WHERE partition_id = wanted.id AND last_offset >= wanted.start_offset
+SELECT chunk.* FROM unnest($1::int[], $2::bigint[], $3::bigint[]) AS wanted (id, start_offset, data_bytes),
+LATERAL (
+  SELECT CASE WHEN data_bytes >= {ALL_DATA} THEN 0 ELSE coalesce((SELECT min(base_offset) FROM (
+    SELECT base_offset, sum(size) OVER (ORDER BY base_offset DESC) - size AS behind FROM (
+      SELECT base_offset, size FROM coterie.chunks_keep WHERE partition_id = wanted.id
+      ORDER BY base_offset DESC LIMIT {ROWS_WITH_DATA}) AS newest) AS summed
+    WHERE behind < data_bytes), {END}) END AS data_from OFFSET 0) AS tail,
+LATERAL (
+  SELECT partition_id, base_offset, last_offset, leader_epoch, max_timestamp, batches, heads,
+    CASE WHEN base_offset >= data_from THEN data ELSE '' END, size, base_offset >= data_from
+  FROM coterie.chunks_keep WHERE partition_id = wanted.id AND last_offset >= wanted.start_offset
   ORDER BY base_offset OFFSET 0) AS chunk
 """
 UNBEGUN = """
@@ -87,6 +98,7 @@ BYTES_AT_ONCE = 1 << 20
 processor, and the rows of a log of commits are small.
 """
 ROWS_RECALLED = 1_000
+NO_ROWS: tuple[list[Chunk], list[RowHeads]] = ([], [])
 
 
 class PostgresReader:
@@ -223,9 +235,16 @@ async def _read_logs(
     epochs_of = {one: _with_begun(epoch, end, epochs) for one, _, end, epoch, epochs in begun}
     filled = [one for one in ids if places[one][0] < places[one][1]]
     async with transaction(connection, "READ ONLY"):
-        chunks_of, unread = await _read_chunks(filled, [places[one][0] for one in filled], moved, connection)
+        starts = [places[one][0] for one in filled]
+        data_bytes = {one.partition_id: one.data_bytes for one in wanted}
+        terms = (filled, starts, [data_bytes[one] for one in filled])
+        rows_of, unread = await _read_chunks(terms, moved, connection)
     count = len(ids) if unread is None else ids.index(unread)
-    return [StoredLog(one, *places[one], epochs_of[one], chunks_of.get(one, [])) for one in ids[:count]]
+    logs = []
+    for one in ids[:count]:
+        chunks, older = rows_of.get(one, NO_ROWS)
+        logs.append(StoredLog(one, *places[one], epochs_of[one], chunks, tuple(older)))
+    return logs
 
 
 def _with_begun(epoch: int, end_offset: int, epochs: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
@@ -235,22 +254,30 @@ def _with_begun(epoch: int, end_offset: int, epochs: Sequence[Sequence[int]]) ->
 
 
 async def _read_chunks(
-    ids: Sequence[int], starts: Sequence[int], moved: Callable[[], None], connection: Connection
-) -> tuple[dict[int, list[Chunk]], int | None]:
-    """Return the rows of the first partitions that are not too much, and the id of the first that is left."""
-    found: dict[int, list[Chunk]] = {}
+    terms: tuple[Sequence[int], Sequence[int], Sequence[int]],
+    moved: Callable[[], None],
+    connection: Connection,
+) -> tuple[dict[int, tuple[list[Chunk], list[RowHeads]]], int | None]:
+    """Return the rows of the first partitions that are not too much, with data and without, and the id of the
+    first that is left. `terms` are the partitions' ids, starts, and how much data is wanted of each.
+    """
+    found: dict[int, tuple[list[Chunk], list[RowHeads]]] = {}
     size = count = 0
     wanted = ROWS_AT_ONCE
-    cursor = await connection.cursor(CHUNKS, ids, starts)
+    cursor = await connection.cursor(CHUNKS, *terms)
     while rows := await cursor.fetch(wanted):
         moved()
-        for chunk in starmap(Chunk, rows):
+        for *columns, row_size, with_data in rows:
+            chunk = Chunk(*columns)
             if chunk.partition_id not in found:
                 if size >= READ_BYTES:
                     return found, chunk.partition_id
-                found[chunk.partition_id] = []
-            found[chunk.partition_id].append(chunk)
-            size += len(chunk.data)
+                found[chunk.partition_id] = ([], [])
+            if with_data:
+                found[chunk.partition_id][0].append(chunk)
+            else:
+                found[chunk.partition_id][1].append(RowHeads(*chunk[1:4], row_size, chunk.heads))
+            size += len(chunk.data) + len(chunk.heads)
         if len(rows) < wanted:
             break
         count += len(rows)

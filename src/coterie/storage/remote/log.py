@@ -19,14 +19,14 @@ from coterie.storage.kind import Found, Readable
 from coterie.storage.log.aborted import AbortedIndex, AbortedSpan
 from coterie.storage.log.contract import Appended, AppendRefused, Landed, OffsetOutOfRange
 from coterie.storage.log.placing import Placed, PlacingLog, learn
-from coterie.storage.log.producers import ProducerState
+from coterie.storage.log.producers import Completed, ProducerState
 from coterie.storage.remote.chunk import Chunk, PendingAppend
-from coterie.storage.remote.heads import heads_of
+from coterie.storage.remote.heads import heads_of, learn_heads
 from coterie.storage.remote.lane import Lane
-from coterie.storage.remote.reading import RowsWanted
+from coterie.storage.remote.reading import RowHeads, RowsWanted
 from coterie.storage.remote.recalled import ReadRows, RecalledLog, find_by_time, find_youngest
 from coterie.storage.remote.tail import Batch, Tail, TailCache, taken
-from coterie.wire.records.batches import scan
+from coterie.wire.records.batches import HEADER_SIZE, scan
 from coterie.wire.records.visible import AbortedTransaction
 
 
@@ -206,29 +206,45 @@ class RemoteLog(PlacingLog):
 
     # -- what has landed
 
-    def take_in(self, chunks: Iterable[Chunk]) -> Iterator[int]:
-        """Take rows that were there when the log was opened; yield the number of batches of each.
+    def take_in(self, chunks: Iterable[Chunk], older: Iterable[RowHeads] = ()) -> Iterator[int]:
+        """Take rows that were there when the log was opened, those that are `older` without their data; yield
+        the number of batches of each.
 
         The log is whole once all are taken: until then nobody reads it or appends.
         """
+        for row in older:
+            yield self._take_heads(row)
         for chunk in chunks:
             yield self._take_row(chunk)
         self.producers.take_over(self._state.producers)
+
+    def _take_heads(self, row: RowHeads) -> int:
+        self._take_epoch(row.leader_epoch, row.base_offset)
+        self.tail.pass_by(row.last_offset, row.size)
+        self._note_aborted(learn_heads(self._state.producers, row.heads))
+        self._state.end_offset = max(self._state.end_offset, row.last_offset + 1)
+        return len(row.heads) // HEADER_SIZE
 
     def _take_row(self, chunk: Chunk) -> int:
         data = bytes(chunk.data)
         headers = [header for _, header in scan(data)]
         spans = [(header, header.base_offset, header.max_timestamp) for header in headers]
         end = chunk.last_offset + 1
-        if chunk.leader_epoch > self.latest_epoch:
-            self._state.epochs = begun(self._state.epochs, chunk.leader_epoch, chunk.base_offset)
+        self._take_epoch(chunk.leader_epoch, chunk.base_offset)
         self.tail.keep(data, spans)
         self._note_ended(Placed(data, (data,), spans, chunk.base_offset, end, -1))
         self._state.end_offset = max(self._state.end_offset, end)
         return len(spans)
 
+    def _take_epoch(self, epoch: int, base_offset: int) -> None:
+        if epoch > self.latest_epoch:
+            self._state.epochs = begun(self._state.epochs, epoch, base_offset)
+
     def _note_ended(self, place: Placed) -> None:
-        for ended in learn(self._state.producers, place):
+        self._note_aborted(learn(self._state.producers, place))
+
+    def _note_aborted(self, transactions: Iterable[Completed]) -> None:
+        for ended in transactions:
             if ended.aborted:
                 self._aborted.add(AbortedSpan(*ended[:4]))
 

@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeAlias, TypeVar
 from coterie.base.errors import CoterieError
 from coterie.base.journal import Journal
 from coterie.storage.remote.chunk import Chunk, RowKey
-from coterie.storage.remote.reading import LogWanted, RowsWanted, StoredLog
+from coterie.storage.remote.reading import LogWanted, RowHeads, RowsWanted, StoredLog
 from coterie.storage.remote.session import (
     Answer,
     Broken,
@@ -155,12 +155,20 @@ class Tables:
         """
         return [self._read_log(*one) for one in wanted]
 
-    def _read_log(self, partition_id: int, leader_epoch: int) -> StoredLog:
+    def _read_log(self, partition_id: int, leader_epoch: int, data_bytes: int) -> StoredLog:
         if all(epoch < leader_epoch for epoch, _ in self.epochs(partition_id)):
             self.lead(partition_id, leader_epoch)
         start = self.start_offsets.get(partition_id, 0)
         rows = self.rows(partition_id, start)
-        return StoredLog(partition_id, start, self.end(partition_id), self.epochs(partition_id), rows)
+        count = 0
+        while count < len(rows) and data_bytes > 0:
+            count += 1
+            data_bytes -= len(rows[-count].data)
+        older, newest = rows[: len(rows) - count], rows[len(rows) - count :]
+        heads = tuple([RowHeads(*row[1:4], len(row.data), row.heads) for row in older])
+        return StoredLog(
+            partition_id, start, self.end(partition_id), self.epochs(partition_id), newest, heads
+        )
 
     def epochs(self, partition_id: int) -> list[tuple[int, int]]:
         """Return the leader epochs that have begun in a partition, and where."""
@@ -168,7 +176,7 @@ class Tables:
 
     def unbegun(self, led: Sequence[LogWanted]) -> list[int]:
         """Return the partitions in which a leader epoch has not begun."""
-        return sorted(one.partition_id for one in led if tuple(one) not in self.leader_epochs)
+        return sorted(one.partition_id for one in led if one[:2] not in self.leader_epochs)
 
     def save_starts(self, starts: Mapping[int, int]) -> None:
         """Have logs start at offsets, unless they start later already."""

@@ -14,20 +14,35 @@ from coterie.storage.epochs import Epochs, from_start
 from coterie.storage.remote.chunk import Chunk
 from coterie.storage.remote.session import Broken
 
+ALL_DATA = 1 << 62
+
 
 class LogWanted(NamedTuple):
-    """A partition that this broker leads, and the leader epoch that it begins there."""
+    """A partition that this broker leads, the leader epoch that it begins there, and how much is wanted of
+    the data of its newest rows. Of the others the heads of their batches do.
+    """
 
     partition_id: int
     leader_epoch: int
+    data_bytes: int = ALL_DATA
+
+
+class RowHeads(NamedTuple):
+    """A row without its data, which is so many bytes."""
+
+    base_offset: int
+    last_offset: int
+    leader_epoch: int
+    size: int
+    heads: bytes
 
 
 class StoredLog(NamedTuple):
     """What the database holds of a partition.
 
     `epochs` are its rows of leader epochs, each with the offset where it began, in any order; the one
-    that was wanted is among them, unless a later one is. `chunks` are the rows from the one on that holds
-    `start_offset`, ascending; the log goes on at `end_offset`, or behind them.
+    that was wanted is among them, unless a later one is. `older`, and behind them `chunks`, are the rows from
+    the one on that holds `start_offset`, ascending; the log goes on at `end_offset`, or behind them.
     """
 
     partition_id: int
@@ -35,6 +50,7 @@ class StoredLog(NamedTuple):
     end_offset: int
     epochs: Sequence[tuple[int, int]]
     chunks: Sequence[Chunk]
+    older: Sequence[RowHeads] = ()
 
     @property
     def newest_epoch(self) -> int:

@@ -21,7 +21,7 @@ from coterie.storage.log.contract import StorageFailed
 from coterie.storage.remote.chunk import Chunk
 from coterie.storage.remote.lane import HELD_BYTES_MAX, PAUSES_MS, Lane
 from coterie.storage.remote.log import RemoteLog
-from coterie.storage.remote.reading import LogWanted, RemoteReader, RowsWanted, StoredLog, epochs_of
+from coterie.storage.remote.reading import ALL_DATA, LogWanted, RemoteReader, RowsWanted, StoredLog, epochs_of
 from coterie.storage.remote.recalled import Rows
 from coterie.storage.remote.session import Answer, Broken, NewSession
 from coterie.storage.remote.tail import TAIL_BYTES, TailCache
@@ -32,6 +32,7 @@ DATA_LANES = 2
 LOGS_READ_AT_ONCE = 500
 BATCHES_AT_ONCE = 1_000
 """So many batches of logs that were read are looked at between two stops: some milliseconds of work."""
+OPENED_BYTES = 256 << 10
 UNKNOWN_SPACE = Space(-1, -1)
 
 
@@ -322,7 +323,7 @@ class RemoteStore:
         some = internal or some
         if not some:
             return
-        wanted = [LogWanted(one.partition_id, one.leader_epoch) for one in some]
+        wanted = [LogWanted(*one[1:3], self._data_wanted(one.name)) for one in some]
         reading = self._reading = object()
         self._reader.read_logs(wanted, partial(self._read, reading, some), history=self.history)
 
@@ -406,12 +407,18 @@ class RemoteStore:
             cache=self.cache,
             read_rows=self._read_rows,
         )
-        yield from made.take_in(stored.chunks)
+        yield from made.take_in(stored.chunks, stored.older)
         if self._is_wanted(wanted):
             opening = self._opening.pop(name)
             made.configure(opening.wanted.config)  # it may be another by now
             self.logs[name] = made
             opening.opened(name, made)
+
+    def _data_wanted(self, name: TopicPartition) -> int:
+        """Return the number of bytes of a log's data that are read when it is opened: all where a shard is
+        loaded from it, else what consumers that keep up may not have.
+        """
+        return ALL_DATA if name.topic in INTERNAL_TOPICS else min(OPENED_BYTES, self.cache.limit)
 
     def _read_rows(self, wanted: RowsWanted, done: Callable[[Rows], None]) -> None:
         def read(answer: Sequence[Chunk] | Broken) -> None:

@@ -83,6 +83,11 @@ class Tail:
                 self._cache.keep(self, header.size)
             at = end
 
+    def pass_by(self, last_offset: int, size: int) -> None:
+        """Take note of what is older than all that will be kept: it ends there, and is so large."""
+        self.begins = last_offset + 1
+        self.older_bytes += size
+
     def since(self, offset: int) -> Iterator[Batch]:
         """Yield the batches from the one on that holds an offset, of those in memory."""
         for place in range(bisect_left(self._lasts, offset, self._first), len(self._batches)):
