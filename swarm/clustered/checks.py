@@ -39,6 +39,7 @@ class ClusteredChecks(Checks):
             set()
         )  # what has come before the process has heard that the database went back
         self._since: dict[Process, int] = {}  # when a process has suspended itself
+        self._suspensions: dict[Process, int] = {}  # how often it has
 
     # -- requests and answers
 
@@ -116,6 +117,7 @@ class ClusteredChecks(Checks):
         self._calls = {call: None for call in self._calls if call.process is not process}
         self.troubled.pop(process, None)
         self._since.pop(process, None)
+        self._suspensions.pop(process, None)
 
     # -- every step
 
@@ -124,8 +126,10 @@ class ClusteredChecks(Checks):
         member = cast("ClusteredProcess", process)
         if member.is_suspended:
             self._since.setdefault(process, self.world.now_ms)
-        elif process in self._since:
-            self._resumed(process, self.world.now_ms - self._since.pop(process))
+        elif process in self._since or self._suspensions.get(process, 0) < member.suspensions:
+            since_ms = self._since.pop(process, self.world.now_ms)  # it may have gone on in the same step
+            self._resumed(process, self.world.now_ms - since_ms)
+        self._suspensions[process] = member.suspensions
         lanes = member.clustered.store.lanes
         if (
             member.is_suspended

@@ -270,6 +270,11 @@ class ClusteredProcess(Process):
         return self.clustered.leaders.suspended
 
     @property
+    def suspensions(self) -> int:
+        """How often it has come to that."""
+        return self.clustered.hosting.suspensions
+
+    @property
     def is_cut_off(self) -> bool:
         """Whether nothing that it sends arrives at the database."""
         return self.world.now_ms < self.cut_off_until_ms

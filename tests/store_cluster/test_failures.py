@@ -291,6 +291,21 @@ def test_of_two_processes_of_one_id_the_younger_serves(cluster: StoreCluster, wr
         younger.kill()
 
 
+def test_a_stop_while_the_database_is_away_says_what_it_waits_for(
+    server: Server, cluster: StoreCluster, writing: Writing
+) -> None:
+    broker = cluster[1]
+    server.stop(signal.SIGQUIT)
+    cluster.until("it is suspended", partial(has_said, broker, "suspended"))
+
+    broker.send(signal.SIGTERM)
+    cluster.until("it says so", partial(has_said, broker, "for up to 30 s it is waited for"))
+    server.start()
+
+    assert broker.wait() == 0
+    assert writing.are_there()
+
+
 def test_a_second_signal_ends_a_broker_at_once(cluster: StoreCluster, writing: Writing) -> None:
     broker = cluster[1]
     broker.send(signal.SIGTERM)

@@ -135,7 +135,8 @@ class NodeHosting:
         self._image = Image()
         self._broker_epoch = 0  # in which it leads, 0 if in none
         self._over = False  # whether it is about to be another
-        self._suspensions = 0
+        self.suspensions = 0
+        """How often it was suspended."""
 
     @property
     def _me(self) -> int:
@@ -237,7 +238,7 @@ class NodeHosting:
     def suspend(self) -> None:
         """Answer that others may lead."""
         log.warning("suspended: no heartbeat was answered in time, so others may lead by now")
-        self._suspensions += 1
+        self.suspensions += 1
         self._elections.suspend()
 
     def resume(self, *, anew: bool) -> None:
@@ -250,10 +251,10 @@ class NodeHosting:
         if not anew:
             self._elections.resume()
             return
-        resumed = (self._broker_epoch, self._suspensions)
+        resumed = (self._broker_epoch, self.suspensions)
 
         def looked() -> None:
-            if not self._over and resumed == (self._broker_epoch, self._suspensions):
+            if not self._over and resumed == (self._broker_epoch, self.suspensions):
                 self._elections.resume()
 
         self._logs.go_on(self.member.history or "")
