@@ -45,7 +45,7 @@ COPIED_WITHIN_S = 60.0
 READ_WITHIN_S = 60.0
 FAILURES_AT_ONCE = 6
 # What a broker says of what cannot be.
-SHOUTS = re.compile(r"another leader's|has lost what it had|lacks what it had|gone back|Traceback|conflict")
+SHOUTS = re.compile(r"rows of another leader|has lost what it had|lacks what it had|Traceback")
 
 
 def run(seed: int, seconds: float, folder: Path, say: Callable[[str], None]) -> list[Problem]:

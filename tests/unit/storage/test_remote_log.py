@@ -25,7 +25,7 @@ from coterie.base.ids import TopicPartition
 from coterie.storage.log.contract import AppendRefused
 from coterie.storage.remote.log import RemoteLog
 from coterie.storage.remote.pretended import BROKEN, Fate, Tables
-from unit.storage.remote_rig import PARTITION, OneLog
+from unit.storage.remote_rig import BROKER, PARTITION, OneLog
 
 LANDED = "landed"
 
@@ -120,6 +120,31 @@ def test_a_refusal_takes_back_all_that_is_in_flight_newest_first():
     assert caught.value.code == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
     store.fate = Fate()
     assert log.append(idempotent(1), now_ms=NOW).base_offset == 1
+
+
+def test_once_a_lane_takes_nothing_a_producers_next_batch_is_not_called_out_of_order():
+    """The batch before may be there, for the next leader to know: whoever hears that the next one is out of
+    order takes the first for one that never was, and sends it anew.
+    """
+    store, told = a_store(), Told()
+    log = a_log(store)
+    told.of(log, 0, log.append(idempotent(0), now_ms=NOW).last_offset)
+    store.settle()
+    store.fate = Fate(failure=BROKEN)  # it is there, and the connection gone
+    told.of(log, 1, log.append(idempotent(1), now_ms=NOW).last_offset)
+    while not store.lane.suspended:
+        store.step()
+    store.engine.tables.register(BROKER, 3)
+    store.fate = Fate()
+    store.settle()
+    assert store.lane.closed
+
+    with pytest.raises(AppendRefused) as caught:
+        log.append(idempotent(2), now_ms=NOW)
+
+    assert told.words == [(0, LANDED), (1, Code.NOT_LEADER_OR_FOLLOWER.name)]
+    assert len(store.engine.tables.rows(PARTITION)) == 2
+    assert caught.value.code == Code.NOT_LEADER_OR_FOLLOWER
 
 
 def test_a_batch_that_comes_again_waits_for_the_first():

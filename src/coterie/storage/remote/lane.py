@@ -148,6 +148,11 @@ class Lane:
         return self.state == self.CLOSED
 
     @property
+    def refusal(self) -> AppendRefused | None:
+        """What an append is refused with while nothing is taken, None otherwise."""
+        return self._not_leader() if self.state in (self.LOST, self.CLOSED) else None
+
+    @property
     def idle(self) -> bool:
         """Whether everything that was put is decided, and nobody has something to say."""
         return self._put_count == self._decided_count and not self._asked

@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from coterie.base.ids import TopicPartition
 from coterie.storage.config import LogConfig
@@ -20,6 +20,7 @@ from coterie.storage.log.aborted import AbortedIndex, AbortedSpan
 from coterie.storage.log.contract import Appended, AppendRefused, Landed, OffsetOutOfRange
 from coterie.storage.log.placing import Placed, PlacingLog, learn
 from coterie.storage.log.producers import Completed, ProducerState
+from coterie.storage.log.validate import Prepared
 from coterie.storage.remote.chunk import Chunk, PendingAppend
 from coterie.storage.remote.heads import heads_of, learn_heads
 from coterie.storage.remote.lane import Lane
@@ -127,6 +128,18 @@ class RemoteLog(PlacingLog):
         self._state.config = config
 
     # -- appending
+
+    def append(self, records: bytes | bytearray | Prepared, *, now_ms: int, **terms: Any) -> Appended:
+        """Place batches at the end, as `PlacingLog.append` does, unless the lane takes nothing any more.
+
+        Nothing else is said of a batch then. What was in flight before it was taken back, but may be there:
+        a producer that hears that its next batch is out of order takes the one before for one that never was,
+        and sends it again as another.
+        """
+        refusal = self.lane.refusal
+        if refusal is not None:
+            raise refusal
+        return super().append(records, now_ms=now_ms, **terms)
 
     def _put(self, place: Placed, now_ms: int, wall_ms: int) -> Appended:
         data = b"".join(place.parts)
