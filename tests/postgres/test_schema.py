@@ -18,6 +18,7 @@ from coterie.storage.postgres.schema import (
     OWNER,
     READER,
     Migrated,
+    Migration,
     StoreCluster,
     insist_on_schema,
     migrate,
@@ -55,6 +56,18 @@ def test_of_two_first_starts_at_once_one_makes_the_tables(empty: DatabaseAddress
 
     assert one.cluster_id == other.cluster_id
     assert sorted((one.before, other.before)) == [0, NEWEST]
+
+
+def test_tables_are_made_of_the_newest_schema_or_not_at_all(
+    empty: DatabaseAddress, monkeypatch: pytest.MonkeyPatch
+):
+    failing = (*migrations(), Migration(NEWEST + 1, "SELECT 1 / 0"))
+    monkeypatch.setattr("coterie.storage.postgres.schema.migrations", lambda: failing)
+
+    with pytest.raises(CoterieError, match="division by zero"):
+        asyncio.run(migrate(empty))
+
+    assert asyncio.run(read_facts(empty)).cluster is None  # which another first start might have seen
 
 
 def test_a_start_leaves_tables_of_an_earlier_schema_as_they_are(server: Server, empty: DatabaseAddress):

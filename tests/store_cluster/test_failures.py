@@ -6,6 +6,7 @@ import signal
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 from itertools import count
@@ -238,8 +239,9 @@ def test_everything_is_there_after_all_brokers_were_killed(
     assert writing.are_there()
 
 
+@pytest.mark.parametrize("away_s", [1.0, 10.0])
 def test_a_database_that_is_away_for_seconds_costs_no_member_its_place(
-    server: Server, cluster: StoreCluster, writing: Writing, join: Joiner
+    away_s: float, server: Server, cluster: StoreCluster, writing: Writing, join: Joiner
 ) -> None:
     membership = Membership(topics=(writing.topic,))
     members = [join(CLIENT, membership), join(CLIENT, membership)]
@@ -249,11 +251,15 @@ def test_a_database_that_is_away_for_seconds_costs_no_member_its_place(
     server.stop(signal.SIGQUIT)
     for broker in cluster.brokers.values():
         cluster.until("it is suspended", partial(has_said, broker, "suspended"))
-    time.sleep(1.0)  # a while in which nothing can happen, so there is nothing to wait for
-    server.start()
-    writing.more(120)
+    with ThreadPoolExecutor(1) as beside:
+        sent = beside.submit(writing.more, 120)
+        time.sleep(away_s)  # a while in which nothing can happen, so there is nothing to wait for
+        acknowledged_meanwhile = sent.done()
+        server.start()
+        sent.result()
     wait_until(lambda: set(values_of(members)) == set(writing.sent), of=members)
 
+    assert not acknowledged_meanwhile
     assert [member.assigned for member in members] == heard, "the group has rebalanced"
     assert cluster.live() == [1, 2, 3]
     assert all("begins" not in broker.log for broker in cluster.brokers.values()), "one was fenced"

@@ -116,9 +116,14 @@ async def _migrate(connection: asyncpg.Connection, *, only_if_empty: bool) -> Mi
     if cluster is not None and only_if_empty:
         return Migrated(before, before, cluster.cluster_id)
     missing = await _make_roles(connection)
-    for migration in migrations():
-        if migration.schema > before:
-            await _carry_out(connection, migration, missing)
+    if before:
+        for migration in migrations():
+            if migration.schema > before:
+                await _carry_out(connection, migration, missing)
+    else:  # at once: who starts meanwhile sees no tables, or those of the newest schema
+        async with connection.transaction():
+            for migration in migrations():
+                await _carry_out(connection, migration, missing)
     cluster = await read_cluster(connection)
     assert cluster is not None
     return Migrated(before, cluster.schema, cluster.cluster_id, missing)
