@@ -444,3 +444,10 @@ def test_a_replacement_that_kafka_refuses_changes_nothing(
     assert replace(rig, *configs) == (code, words)
 
     assert own_settings(rig) == {"retention.ms": "5000"}
+
+
+def test_settings_of_a_broker_may_be_taken_back_that_it_was_never_given():
+    rig, throttle = a_rig(), "leader.replication.throttled.rate"
+    assert change(rig, (throttle, DELETE, None), resource=(BROKER, "1")) == ("none", None)
+    code, words = change(rig, (throttle, DELETE, None), ("num.partitions", SET, "5"), resource=(BROKER, "1"))
+    assert (code, words) == ("invalid_request", "Cannot update these configs dynamically: [num.partitions]")

@@ -419,7 +419,9 @@ def _refuse_topic(name: str) -> Refusal:
 
 
 def _refuse_broker(parts: Parts, resource: Any) -> Pieces[Refusal | None]:
-    """Return why the broker's settings stay as they are; a request that changes none of them is fine."""
+    """Return why the broker's settings stay as they are. A request that changes none of them is fine, and so
+    is one that takes settings back: none was given while it ran (kafka-reassign-partitions.sh --verify does).
+    """
     name = resource.resource_name
     node_id = whole_number(name, bits=31)
     if name != "" and node_id is None:
@@ -427,10 +429,13 @@ def _refuse_broker(parts: Parts, resource: Any) -> Pieces[Refusal | None]:
     if name != "" and node_id != parts.settings.node_id:
         text = f"Unexpected broker id, expected {parts.settings.node_id}, but received {name}"
         return Refusal(Code.INVALID_REQUEST, text)
-    if not resource.configs:
+    given = yield from gathered(
+        None if getattr(config, "config_operation", SET) == DELETE else config.name
+        for config in resource.configs
+    )
+    if not given:
         return None
-    names = ", ".join((yield from gathered(config.name for config in resource.configs)))
-    return Refusal(Code.INVALID_REQUEST, f"Cannot update these configs dynamically: [{names}]")
+    return Refusal(Code.INVALID_REQUEST, f"Cannot update these configs dynamically: [{', '.join(given)}]")
 
 
 HANDLERS = {
