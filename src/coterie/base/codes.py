@@ -156,7 +156,10 @@ ADVICE: Mapping[Code, str] = {
     Code.CORRUPT_MESSAGE: "the batch was damaged on its way or on disk; send it again, or seek past it",
     Code.UNKNOWN_TOPIC_OR_PARTITION: "create the topic, or check its name and the partition's number",
     Code.INVALID_FETCH_SIZE: "raise max_partition_fetch_bytes",
-    Code.LEADER_NOT_AVAILABLE: "the partition has no leader just now; it is tried again until the time is up",
+    Code.LEADER_NOT_AVAILABLE: (
+        "the partition has no leader just now: its broker has died, or does not reach its database;"
+        " it is tried again until the time is up"
+    ),
     Code.NOT_LEADER_OR_FOLLOWER: "the partition has moved; it is tried again until the time is up",
     Code.REQUEST_TIMED_OUT: "the broker was too slow; raise request_timeout_ms, or look what holds it up",
     Code.BROKER_NOT_AVAILABLE: "a broker is down; look at its log",

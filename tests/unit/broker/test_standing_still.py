@@ -187,14 +187,16 @@ def test_a_fetch_that_waits_waits_on(rig: MemberRig, halt: Halt, go_on: Halt, co
 
 
 @either
+@pytest.mark.parametrize("for_ms", [0, HOUR_MS])
 def test_no_session_runs_out_meanwhile_and_all_begin_anew(
-    rig: MemberRig, halt: Halt, go_on: Halt, code: Code
+    rig: MemberRig, halt: Halt, go_on: Halt, code: Code, for_ms: int
 ):
+    """Nor where it took no time: whoever was stopped halts, and may find the way on in its sockets."""
     member = rig.stable("g", "a")["a"]
     rig.pass_ms(SESSION_MS - 1)
 
     halt(rig)
-    rig.pass_ms(HOUR_MS)
+    rig.pass_ms(for_ms)
     go_on(rig)
 
     rig.pass_ms(SESSION_MS - 1)

@@ -32,6 +32,7 @@ ALTER, GROW, INCREMENTAL, DESCRIBE_CLUSTER, DESCRIBE_PARTITIONS = 33, 37, 44, 60
 TOPIC = 2
 SET, REMOVE, APPEND = 0, 1, 2
 THEIRS = UUID(int=99)
+TIMED_OUT = "The request timed out: the database of the cluster's metadata has not answered."
 
 Promise = Callable[[], None]
 
@@ -234,7 +235,7 @@ def unknown_outcome() -> None:
 
     answer = create(rig, a_topic("flights"))["flights"]
 
-    assert code_and_words(answer) == ("request_timed_out", "The request timed out.")
+    assert code_and_words(answer) == ("request_timed_out", TIMED_OUT)
     assert rig.topics.is_free("flights")
     assert code_and_words(create(rig, a_topic("flights"))["flights"])[0] == "none"
 
@@ -394,7 +395,7 @@ def settings_unknown() -> None:
 
     asked = incremental(rig, "flights", ("retention.ms", SET, "9"))
 
-    assert code_and_words(asked.answer.responses[0]) == ("request_timed_out", "The request timed out.")
+    assert code_and_words(asked.answer.responses[0]) == ("request_timed_out", TIMED_OUT)
 
 
 # -- DeleteTopics

@@ -15,7 +15,7 @@ from coterie.client.errors import Closed, Disconnected
 from coterie.client.net import messages
 from coterie.client.net.addresses import Address
 from coterie.client.net.cluster import Cluster
-from coterie.client.net.messages import Metadata
+from coterie.client.net.messages import Metadata, TopicInfo
 from coterie.wire.api.apis import ApiKey
 from coterie.wire.api.codec import (
     encode_response,
@@ -27,6 +27,7 @@ from coterie.wire.api.entities import (
 )
 
 T0 = TopicPartition("t", 0)
+OTHERS = (("t", 1), ("gone", 0), ("u", 0))
 
 
 class Answering:
@@ -96,6 +97,23 @@ def asking(answering, ask):
                 await cluster.close()
 
     return asyncio.run(scenario())
+
+
+def test_a_partition_that_is_there_and_has_no_leader_is_not_said_to_be_unknown():
+    topics = {
+        "t": TopicInfo("t", Code.NONE, {0: -1}, {}),
+        "gone": TopicInfo("gone", Code.INVALID_TOPIC_EXCEPTION, {}, {}),
+    }
+    known = Metadata({}, topics)
+
+    found = {str(one): known.why_without_leader(one) for one in (T0, *(TopicPartition(*at) for at in OTHERS))}
+
+    assert found == {
+        "t-0": Code.LEADER_NOT_AVAILABLE,
+        "t-1": Code.UNKNOWN_TOPIC_OR_PARTITION,
+        "gone-0": Code.INVALID_TOPIC_EXCEPTION,
+        "u-0": Code.UNKNOWN_TOPIC_OR_PARTITION,
+    }
 
 
 @pytest.mark.parametrize("times", [0, 2])

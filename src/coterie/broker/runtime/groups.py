@@ -93,7 +93,7 @@ class ShardHost(HostedShard[commands.Command, GroupBatch]):
         # Up to where the log has ended commits for topics. Of what was loaded nobody knows for which.
         self._ended: dict[str, int] = {}
         self._loaded_upto = 0
-        self._resumed_ms = 0
+        self._resumed_ms: int | None = None  # when it has gone on last
 
     # -- live
 
@@ -135,7 +135,7 @@ class ShardHost(HostedShard[commands.Command, GroupBatch]):
 
     def expire(self, key: TimerKey, now_ms: int) -> None:
         if self.status == self.ACTIVE:
-            due_ms = self._due_ms(key, self._resumed_ms) if self._stood_ms else now_ms
+            due_ms = now_ms if self._resumed_ms is None else self._due_ms(key, self._resumed_ms)
             if due_ms <= now_ms:
                 self.execute(commands.Expire(key=key))
             else:
@@ -153,8 +153,8 @@ class ShardHost(HostedShard[commands.Command, GroupBatch]):
 
     def go_on(self) -> None:
         """Decide again, after a halt: sessions begin anew (LO-4), other deadlines have stood still."""
-        self._resumed_ms = self.clock.now_ms()
-        self._stood_ms += self._resumed_ms - self._halted_ms
+        now_ms = self._resumed_ms = self.clock.now_ms()
+        self._stood_ms += now_ms - self._halted_ms
         super().go_on()
         self.forgetting.forget_gone_soon()
 

@@ -46,7 +46,9 @@ Answer: TypeAlias = Changed | NotChanged | None
 """What came of a change: None where that is not known in time."""
 
 LOW_BITS = (1 << 62) - 1  # of a random uuid: those above say that it is one
-NOT_KNOWN = Refusal(Code.REQUEST_TIMED_OUT, "The request timed out.")
+NOT_KNOWN = Refusal(
+    Code.REQUEST_TIMED_OUT, "The request timed out: the database of the cluster's metadata has not answered."
+)
 
 
 class Propose(Protocol):

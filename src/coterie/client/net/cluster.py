@@ -186,8 +186,7 @@ class Cluster:
             found = self.known_leaders(wanted)
             missing = sorted(wanted - found.keys())
             if missing:
-                topic = self.known.topics.get(missing[0].topic)
-                raise RefusedBy((topic and topic.code) or Code.UNKNOWN_TOPIC_OR_PARTITION, str(missing[0]))
+                raise RefusedBy(self.known.why_without_leader(missing[0]), str(missing[0]))
             return found
 
         return await self.retrying("Metadata", ask)

@@ -117,6 +117,13 @@ class Metadata(NamedTuple):
         """Return the partition count of each topic that exists."""
         return {name: len(topic.leaders) for name, topic in self.topics.items() if topic.leaders}
 
+    def why_without_leader(self, partition: TopicPartition) -> Code:
+        """Return why nobody leads a partition: it is not known, or it is there, and has no leader now."""
+        topic = self.topics.get(partition.topic)
+        if topic is None or (not topic.code and partition.partition not in topic.leaders):
+            return Code.UNKNOWN_TOPIC_OR_PARTITION
+        return topic.code or Code.LEADER_NOT_AVAILABLE
+
     def assignable(self, *, internal: bool = True) -> Assignable:
         """Return the topics that exist as assignors see them: partition counts and racks."""
         topics = [one for one in self.topics.values() if one.leaders and (internal or not one.internal)]
