@@ -27,7 +27,14 @@ if TYPE_CHECKING:
     from coterie.broker.interbroker.connection import Attempt, PeerConnection
     from coterie.broker.node import Node
     from coterie.storage.remote.chunk import Chunk
-    from coterie.storage.remote.reading import LogWanted, RowsWanted, StoredLog
+    from coterie.storage.remote.reading import (
+        DeletedRows,
+        LogWanted,
+        RetainedLog,
+        RetentionWanted,
+        RowsWanted,
+        StoredLog,
+    )
     from coterie.storage.remote.session import Answer as LaneAnswer
     from coterie.storage.remote.session import Broken, Look
     from swarm.clustered.cluster import DatabaseCluster
@@ -139,6 +146,32 @@ class ReachedReader:
         process = self._process
         with process.over.acting(process):
             self._reader.read_rows(wanted, lambda answer: process.run(lambda: done(answer)), history=history)
+
+    def retain(
+        self, wanted: RetentionWanted, done: Callable[[RetainedLog | Broken], None], *, history: str
+    ) -> None:
+        """Have a log start behind what it need not keep."""
+        process = self._process
+        with process.over.acting(process):
+            self._reader.retain(wanted, lambda answer: process.run(lambda: done(answer)), history=history)
+
+    def delete_rows(
+        self,
+        partition_id: int,
+        before_offset: int,
+        done: Callable[[DeletedRows | Broken], None],
+        *,
+        history: str,
+    ) -> None:
+        """Delete rows of a log."""
+        process = self._process
+        with process.over.acting(process):
+            self._reader.delete_rows(
+                partition_id,
+                before_offset,
+                lambda answer: process.run(lambda: done(answer)),
+                history=history,
+            )
 
     def save_starts(
         self, starts: Mapping[int, int], done: Callable[[Broken | None], None], *, history: str

@@ -7,7 +7,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from coterie.storage.remote.chunk import Chunk
-from coterie.storage.remote.reading import LogWanted, RemoteReader, RowHeads, RowsWanted, StoredLog
+from coterie.storage.remote.reading import (
+    DeletedRows,
+    LogWanted,
+    RemoteReader,
+    RetainedLog,
+    RetentionWanted,
+    RowHeads,
+    RowsWanted,
+    StoredLog,
+)
 from coterie.storage.remote.session import Broken
 
 from .rigs.lane_places import ANSWERED_WITHIN_S, Asking, LaneDatabase, Play, a_chunk
@@ -221,5 +230,77 @@ def test_rows_are_read_while_logs_are_opened(play: Play):
             read(database, (1, 4), reader=reader), recall(database, 0, 3, reader, max_bytes=1)
         )
         assert rows == [0]
+
+    play(scene)
+
+
+async def retain(
+    database: LaneDatabase,
+    reader: RemoteReader,
+    *,
+    epoch: int = 4,
+    start: int = 0,
+    end: int = 99,
+    **terms: int,
+) -> RetainedLog:
+    """Have partition 1 start behind what it need not keep; return where, and how old the next row is."""
+    answered: asyncio.Future[RetainedLog | Broken] = asyncio.get_running_loop().create_future()
+    limits = {"before_ms": -1, "surplus_bytes": -1, **terms}
+    wanted = RetentionWanted(1, epoch, start, end, **limits)
+    reader.retain(wanted, answered.set_result, history=database.history)
+    async with asyncio.timeout(ANSWERED_WITHIN_S):
+        answer = await answered
+    assert not isinstance(answer, Broken)
+    return answer
+
+
+async def delete(database: LaneDatabase, reader: RemoteReader, before: int) -> DeletedRows:
+    """Delete rows of partition 1 that end before an offset, all that may go."""
+    rows = size = 0
+    while True:
+        answered: asyncio.Future[DeletedRows | Broken] = asyncio.get_running_loop().create_future()
+        reader.delete_rows(1, before, answered.set_result, history=database.history)
+        async with asyncio.timeout(ANSWERED_WITHIN_S):
+            answer = await answered
+        assert not isinstance(answer, Broken)
+        if not answer.rows:
+            return DeletedRows(rows, size)
+        rows, size = rows + answer.rows, size + answer.size
+
+
+def test_a_log_starts_behind_rows_that_are_too_old_or_too_much_and_these_are_deleted(play: Play):
+    async def scene(database: LaneDatabase, lane: Asking) -> None:
+        await lane.reopen(1)
+        rows = [a_chunk(place)._replace(max_timestamp=time) for place, time in enumerate((5, 7, 6, -1, 5, 9))]
+        await lane.append(1, *rows, a_chunk(0, partition=2))
+        reader = database.reader()
+        await read(database, (1, 4), reader=reader)
+        assert await retain(database, reader) == RetainedLog(0, 5)
+        assert await retain(database, reader, before_ms=5) == RetainedLog(0, 5)
+        assert await delete(database, reader, 3) == DeletedRows(0, 0)  # that is not where it starts
+        assert await retain(database, reader, before_ms=7) == RetainedLog(1, 7)
+        assert await delete(database, reader, 3) == DeletedRows(1, 1)
+        assert (await retain(database, reader, epoch=3, start=1, before_ms=8)).start_offset == 1
+        assert (await retain(database, reader, start=1, before_ms=8)).start_offset == 3
+        assert await retain(database, reader, start=3, before_ms=8) == RetainedLog(3, -1)
+        assert await retain(database, reader, start=3, surplus_bytes=2) == RetainedLog(5, 9)
+        assert await delete(database, reader, 99) == DeletedRows(4, 4)
+        assert (await retain(database, reader, start=5, end=5, before_ms=99)).start_offset == 5
+        assert (await retain(database, reader, start=5, before_ms=99)).start_offset == 6
+        assert await delete(database, reader, 99) == DeletedRows(1, 1)
+        log = await one_of(database, 1, 5)
+        assert (log.start_offset, log.end_offset, log.chunks) == (6, 6, [])
+        assert len(await database.rows(2)) == 1
+
+    play(scene)
+
+
+def test_a_log_of_which_an_administrator_has_deleted_all_goes_on_where_it_has_ended(play: Play):
+    async def scene(database: LaneDatabase, lane: Asking) -> None:
+        await lane.reopen(1)
+        await lane.append(1, a_chunk(0, 4))
+        assert await save(database, {1: 5}) is None
+        assert await delete(database, database.reader(), 5) == DeletedRows(1, 1)
+        assert (await one_of(database, 1, 4)).end_offset == 5
 
     play(scene)

@@ -29,6 +29,7 @@ SELECT $1, base, base, 0, 0, 1, $3, ''::bytea, ''::bytea FROM generate_series(0,
 FILL_LATE = "INSERT INTO coterie.chunks_keep VALUES (1, 0, 0, 0, 0, 1, 1, ''::bytea, ''::bytea)"
 LATE_EPOCH = "INSERT INTO coterie.leader_epochs VALUES (1, 9, 0)"
 LATE_START = "INSERT INTO coterie.logs (partition_id) VALUES (1)"
+LATE_ABORTED = "INSERT INTO coterie.aborted VALUES (1, 9, 1, 0, 0)"
 TABLES = ("chunks_keep", "aborted", "leader_epochs", "logs", "partitions")
 
 
@@ -124,7 +125,7 @@ def test_what_comes_after_a_partition_is_forgotten_goes_as_well(on: Play):
         await make_topics(connection, deleted_at=7)
         await fill(connection, 2, 4)
         assert await sweep(7, connection) == 1
-        for late in (FILL_LATE, LATE_EPOCH, LATE_START):
+        for late in (FILL_LATE, LATE_EPOCH, LATE_START, LATE_ABORTED):
             await connection.execute(late)
             assert await sweep(7, connection) == 0
             assert await sweep_strays(connection) == 1

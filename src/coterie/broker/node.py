@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar, cast
 from uuid import UUID, uuid4
 
 from coterie.base.reasons import mark
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from coterie.broker.interbroker.partitions import TransactionPartitions
     from coterie.broker.interbroker.sender import Connect
     from coterie.broker.net.context import Context
-    from coterie.broker.runtime.cleaner import Housekeeping, WorksBeside
+    from coterie.broker.runtime.cleaner import Housekeeping, RetainingStore, WorksBeside
     from coterie.broker.runtime.groups import Coordinator
     from coterie.broker.runtime.leadership import Leadership
     from coterie.broker.runtime.markers import MarkerWriter
@@ -198,7 +198,7 @@ class Node:
         self.cleaner = (
             Cleaner(store, self.clock, aside)
             if isinstance(store, Store)
-            else RemoteCleaner(store, self.clock)
+            else RemoteCleaner(cast("RetainingStore", store), self.clock)
         )
         self.fast_path = FastPath(self.parts(FastPathParts))
         self.handlers = Handlers(self)

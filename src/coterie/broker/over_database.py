@@ -99,7 +99,7 @@ async def _open(addresses: StoreAddresses) -> OpenedStore:
     await insist_on_session(addresses.direct)
     log.info("cluster %s over %s", opened.cluster_id, addresses.store)
     log.info("durability: %s", opened.facts.durability)
-    log.warning("records are kept for ever: retention and compaction do nothing over a database yet")
+    log.warning("nothing is compacted over a database yet: cleanup.policy=compact keeps all records")
     return opened
 
 

@@ -16,7 +16,14 @@ from coterie.storage.memory import MemoryDisk, MemoryStore
 from coterie.storage.remote.chunk import Chunk
 from coterie.storage.remote.log import RemoteLog
 from coterie.storage.remote.pretended import Fate, PretendedEngine, PretendedReader, Tables
-from coterie.storage.remote.reading import LogWanted, RowsWanted, StoredLog
+from coterie.storage.remote.reading import (
+    DeletedRows,
+    LogWanted,
+    RetainedLog,
+    RetentionWanted,
+    RowsWanted,
+    StoredLog,
+)
 from coterie.storage.remote.recalled import RecalledLog
 from coterie.storage.remote.session import Broken
 from coterie.storage.remote.store import LogToOpen, RemoteStore
@@ -75,6 +82,21 @@ class ReaderAtHand:
             self.asked.append(lambda: done(self.tables.read_rows(wanted)))
         else:
             self._of_engine.read_rows(wanted, done, history=history)
+
+    def retain(
+        self, wanted: RetentionWanted, done: Callable[[RetainedLog | Broken], None], *, history: str
+    ) -> None:
+        self._of_engine.retain(wanted, done, history=history)
+
+    def delete_rows(
+        self,
+        partition_id: int,
+        before_offset: int,
+        done: Callable[[DeletedRows | Broken], None],
+        *,
+        history: str,
+    ) -> None:
+        self._of_engine.delete_rows(partition_id, before_offset, done, history=history)
 
     def save_starts(
         self, starts: Mapping[int, int], done: Callable[[Broken | None], None], *, history: str

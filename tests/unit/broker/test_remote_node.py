@@ -356,15 +356,19 @@ def test_sizes_are_told_and_no_room_that_nobody_knows(rig: RemoteRig):
     assert sizes["orders"] == [rig.log().size_bytes, 0]
 
 
-def test_housekeeping_leaves_a_database_alone(rig: RemoteRig):
+def test_housekeeping_deletes_what_its_topic_s_settings_do_not_keep(rig: RemoteRig):
     rig.produced("one", sequence=0)
+    at_once(rig.node.topic_manager.configure_topics({"orders": {"retention.ms": "86400000"}}))
+    rig.pass_ms(3_600_000)
+    assert rig.fetched() == ["one"]
 
     configs = {"retention.ms": "1", "cleanup.policy": "delete"}
     at_once(rig.node.topic_manager.configure_topics({"orders": configs}))
     rig.pass_ms(3_600_000)
 
-    assert rig.fetched() == ["one"]
+    assert (rig.log().start_offset, rig.disk.tables.rows(rig.log().partition_id)) == (1, [])
     assert len(rig.log().active_producers()) == 1
+    assert rig.killed().produced("two") == (Code.NONE, 1)
 
 
 def test_a_topic_that_is_made_again_has_nothing_of_the_one_before(rig: RemoteRig):

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -17,11 +17,12 @@ from coterie.storage.log.partition import EXPIRY_INTERVAL_MS
 from coterie.storage.log.retention import run_removal
 
 if TYPE_CHECKING:
+    from coterie.base.ids import TopicPartition
     from coterie.broker.runtime.clock import Clock
     from coterie.storage.compaction import CompactionPlan, CompactionResult, Need
     from coterie.storage.directory import Store
     from coterie.storage.disk import Disk
-    from coterie.storage.kind import LogStore
+    from coterie.storage.kind import Log
     from coterie.storage.log.partition import (
         PartitionLog,
     )
@@ -184,19 +185,44 @@ class Cleaner:
             discard(plan, self._store.disk)
 
 
-class RemoteCleaner:
-    """Housekeeping of logs in a database that brokers share: producers are forgotten in time.
+class Retains(Protocol):
+    """Deletes what logs need not keep."""
 
-    Nothing is deleted or compacted there yet. All rows stay, those before a log's start too.
+    def tick(self, now_ms: int, today_ms: int) -> None:
+        """See to the logs of which something is due; records are as old as they are by `today_ms`."""
+        ...
+
+
+class RetainingStore(Protocol):
+    """A store of which logs need not keep everything."""
+
+    @property
+    def logs(self) -> Mapping[TopicPartition, Log]:
+        """The logs that are open."""
+        ...
+
+    @property
+    def retention(self) -> Retains:
+        """What deletes the rest."""
+        ...
+
+
+class RemoteCleaner:
+    """Housekeeping of logs in a database that brokers share: retention, and producers are forgotten in time.
+
+    Nothing is compacted there yet.
     """
 
-    def __init__(self, store: LogStore, clock: Clock) -> None:
+    def __init__(self, store: RetainingStore, clock: Clock) -> None:
         self._store = store
         self._clock = clock
         self._next_expiry_ms = 0
 
     def tick(self, now_ms: int) -> None:
-        """Have logs forget the producers that wrote nothing for as long as their topics' settings say."""
+        """Have logs forget what their topics' settings say: records, and the producers that wrote nothing for
+        so long.
+        """
+        self._store.retention.tick(now_ms, min(now_ms, self._clock.wall_ms()))
         if now_ms < self._next_expiry_ms:
             return
         self._next_expiry_ms = now_ms + EXPIRY_INTERVAL_MS

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from coterie.storage.postgres.connecting import within_ms
 from coterie.storage.postgres.serial import Connection
+from coterie.storage.remote.reading import DeletedRows, RetainedLog, RetentionWanted
 
+LOCK_TIMEOUT_MS = 8_000
 SLICE_ROWS = 1_000
 SLICE_BYTES = 16 << 20
 DELETE_SLICE = """
@@ -14,9 +17,12 @@ slice AS (
   SELECT base_offset FROM (
     SELECT base_offset, sum(size) OVER (ORDER BY base_offset) - size AS before FROM oldest) AS summed
   WHERE before < $4)
+, deleted AS (
 DELETE FROM coterie.chunks_keep
 WHERE partition_id = $1 AND base_offset BETWEEN (SELECT min(base_offset) FROM slice)
   AND (SELECT max(base_offset) FROM slice)
+RETURNING size)
+SELECT count(*), coalesce(sum(size), 0) FROM deleted
 """
 FORGET_LOG = (
     "DELETE FROM coterie.aborted WHERE partition_id = $1",
@@ -24,12 +30,60 @@ FORGET_LOG = (
     "DELETE FROM coterie.logs WHERE partition_id = $1",
 )
 END = (1 << 63) - 1
+# Where a log starts it goes on at the earliest, before any row goes that has said so.
+START = """
+WITH raised AS (
+  UPDATE coterie.logs SET end_floor = start_offset WHERE partition_id = $1 AND end_floor < start_offset)
+SELECT start_offset FROM coterie.logs WHERE partition_id = $1
+"""
+FORGET_ABORTED = "DELETE FROM coterie.aborted WHERE partition_id = $1 AND last_offset < $2"
+# A row without a time is kept as if it were young, as are all behind it.
+RETAIN = f"""
+WITH {within_ms(LOCK_TIMEOUT_MS)},
+oldest AS (
+  SELECT base_offset, last_offset, max_timestamp, sum(size) OVER (ORDER BY base_offset) AS upto FROM (
+    SELECT base_offset, last_offset, max_timestamp, size FROM coterie.chunks_keep, patience
+    WHERE partition_id = $1 AND last_offset >= $3 AND base_offset < $4
+    ORDER BY base_offset LIMIT $7 + 1) AS following),
+kept AS (
+  SELECT base_offset, max_timestamp FROM oldest
+  WHERE NOT (max_timestamp >= 0 AND max_timestamp < $5) AND upto > $6 ORDER BY base_offset LIMIT 1),
+start AS (
+  SELECT max(last_offset) + 1 AS start_offset FROM oldest
+  WHERE base_offset < coalesce((SELECT base_offset FROM kept), {END}) AND NOT EXISTS (
+    SELECT FROM coterie.leader_epochs WHERE partition_id = $1 AND epoch > $2)),
+moved AS (
+  INSERT INTO coterie.logs AS there (partition_id, start_offset, end_floor)
+  SELECT $1, start_offset, start_offset FROM start WHERE start_offset IS NOT NULL
+  ON CONFLICT (partition_id) DO UPDATE SET start_offset = greatest(there.start_offset, excluded.start_offset),
+    end_floor = greatest(there.end_floor, excluded.end_floor))
+SELECT coalesce((SELECT start_offset FROM start), $3), (SELECT max_timestamp FROM kept)
+"""
 
 
 async def delete_slice(connection: Connection, partition_id: int, before_offset: int = END) -> int:
     """Delete the oldest rows that end before an offset; return their number, 0 once there are none."""
-    done = await connection.execute(DELETE_SLICE, partition_id, before_offset, SLICE_ROWS, SLICE_BYTES)
-    return int(done.rpartition(" ")[2])
+    return (await _delete_slice(connection, partition_id, before_offset)).rows
+
+
+async def _delete_slice(connection: Connection, partition_id: int, before_offset: int) -> DeletedRows:
+    terms = (partition_id, before_offset, SLICE_ROWS, SLICE_BYTES)
+    rows, size = await connection.fetchrow(DELETE_SLICE, *terms)
+    return DeletedRows(rows, int(size))
+
+
+async def retain(wanted: RetentionWanted, connection: Connection) -> RetainedLog:
+    """Have a log start behind rows that it need not keep, unless a later leader epoch has begun."""
+    start, oldest_ms = await connection.fetchrow(RETAIN, *wanted, SLICE_ROWS)
+    return RetainedLog(start, oldest_ms)
+
+
+async def delete_rows(partition_id: int, before_offset: int, connection: Connection) -> DeletedRows:
+    """Delete a slice of the rows that end before an offset, and before where the log starts by its row."""
+    start = await connection.fetchval(START, partition_id)
+    before_offset = min(before_offset, start or 0)
+    await connection.execute(FORGET_ABORTED, partition_id, before_offset)
+    return await _delete_slice(connection, partition_id, before_offset)
 
 
 async def delete_log(connection: Connection, partition_id: int) -> int:

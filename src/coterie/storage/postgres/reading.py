@@ -1,5 +1,6 @@
 """Reading logs from PostgreSQL, beside the lanes, on connections that are opened when they are needed: one on
-which logs are opened, and one for what consumers read of them that is not in memory.
+which logs are opened, one for what consumers read of them that is not in memory, and one to delete what need
+not be kept.
 """
 
 from __future__ import annotations
@@ -10,10 +11,20 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import starmap
 
+from coterie.storage.postgres import deleting
 from coterie.storage.postgres.connecting import OTHER_HISTORY, Connections, read_history, within_ms
 from coterie.storage.postgres.serial import Connection, Job, SerialConnection, T, transaction
 from coterie.storage.remote.chunk import Chunk
-from coterie.storage.remote.reading import ALL_DATA, LogWanted, RowHeads, RowsWanted, StoredLog
+from coterie.storage.remote.reading import (
+    ALL_DATA,
+    DeletedRows,
+    LogWanted,
+    RetainedLog,
+    RetentionWanted,
+    RowHeads,
+    RowsWanted,
+    StoredLog,
+)
 from coterie.storage.remote.session import Broken
 
 log = logging.getLogger("coterie.storage")
@@ -84,9 +95,11 @@ SELECT {COLUMNS} FROM coterie.chunks_keep WHERE partition_id = $1 AND base_offse
 ORDER BY max_timestamp DESC, base_offset LIMIT 1
 """
 SAVE_STARTS = """
-INSERT INTO coterie.logs AS there (partition_id, start_offset)
-SELECT id, start_offset FROM unnest($1::int[], $2::bigint[]) AS log (id, start_offset) ORDER BY id
-ON CONFLICT (partition_id) DO UPDATE SET start_offset = greatest(there.start_offset, excluded.start_offset)
+INSERT INTO coterie.logs AS there (partition_id, start_offset, end_floor)
+SELECT id, start_offset, start_offset
+FROM unnest($1::int[], $2::bigint[]) AS log (id, start_offset) ORDER BY id
+ON CONFLICT (partition_id) DO UPDATE SET start_offset = greatest(there.start_offset, excluded.start_offset),
+  end_floor = greatest(there.end_floor, excluded.end_floor)
 """
 STUCK_S = 60.0
 """Where nothing comes for so long nothing is waited for: the connection is given up. What is slow goes on."""
@@ -106,6 +119,7 @@ class PostgresReader:
 
     def __init__(self, connections: Connections) -> None:
         self._opening, self._recalling = ReadConnection(connections), ReadConnection(connections)
+        self._forgetting = ReadConnection(connections)
 
     def prepare(self, *, history: str) -> None:
         self._opening.run(_prepare, lambda _: None, history)
@@ -129,6 +143,21 @@ class PostgresReader:
     ) -> None:
         self._opening.run(partial(_find_unbegun, led), done, history)
 
+    def retain(
+        self, wanted: RetentionWanted, done: Callable[[RetainedLog | Broken], None], *, history: str
+    ) -> None:
+        self._forgetting.run(partial(deleting.retain, wanted), done, history)
+
+    def delete_rows(
+        self,
+        partition_id: int,
+        before_offset: int,
+        done: Callable[[DeletedRows | Broken], None],
+        *,
+        history: str,
+    ) -> None:
+        self._forgetting.run(partial(deleting.delete_rows, partition_id, before_offset), done, history)
+
     def save_starts(
         self, starts: Mapping[int, int], done: Callable[[Broken | None], None], *, history: str
     ) -> None:
@@ -141,6 +170,7 @@ class PostgresReader:
         """Give the connections up; whoever waits has Broken."""
         self._opening.close()
         self._recalling.close()
+        self._forgetting.close()
 
 
 class ReadConnection:

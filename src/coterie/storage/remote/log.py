@@ -362,7 +362,7 @@ class RemoteLog(PlacingLog):
         """Forget what lies before `offset`; return the new start. Raises `OffsetOutOfRange`.
 
         Nothing is saved here: who moves a start has written it down before (`RemoteStore.save_starts`). The
-        rows stay in the database.
+        rows are deleted later (`retention`).
         """
         state = self._state
         if not 0 <= offset <= state.end_offset:
@@ -375,6 +375,20 @@ class RemoteLog(PlacingLog):
         self._state.start_offset = offset
         self._state.epochs = from_start(self._state.epochs, offset)
         self.tail.drop_before(offset)
+        self.lane.forget(self.partition_id, offset)
+
+    @property
+    def oldest_ms(self) -> int | None:
+        """The time of the youngest record in the first batch, None where that is not in memory."""
+        if self.tail.begins > self._state.start_offset:
+            return None
+        first = next(self.tail.since(self._state.start_offset), None)
+        return None if first is None else first.max_timestamp
+
+    def take_deleted(self, start_offset: int, size: int) -> None:
+        """Take note that rows before a start were deleted, and how large they were."""
+        if start_offset < self.tail.begins:
+            self.tail.older_bytes = max(0, self.tail.older_bytes - size)
 
     # -- its end
 

@@ -15,7 +15,15 @@ from typing import NamedTuple, TypeAlias, TypeVar
 from coterie.base.errors import CoterieError
 from coterie.base.journal import Journal
 from coterie.storage.remote.chunk import Chunk, RowKey
-from coterie.storage.remote.reading import LogWanted, RowHeads, RowsWanted, StoredLog
+from coterie.storage.remote.reading import (
+    DeletedRows,
+    LogWanted,
+    RetainedLog,
+    RetentionWanted,
+    RowHeads,
+    RowsWanted,
+    StoredLog,
+)
 from coterie.storage.remote.session import (
     Answer,
     Broken,
@@ -33,6 +41,8 @@ Later: TypeAlias = Callable[[int, Callable[[], None]], object]
 
 BROKEN = "broken"
 OTHER_HISTORY = "the engine has gone back to an older state"
+ROWS_LOOKED_AT = 3
+"""So few rows are looked at, or deleted, at once that tests have some left over."""
 REFUSED_MS = 1
 """So long it takes to hear that a connection cannot be made, or is gone."""
 
@@ -59,7 +69,7 @@ class Fate(NamedTuple):
 
 Chooser: TypeAlias = Callable[[str], Fate]
 """Draws the Fate of a statement, by its name; append, begin-life and look are those of a lane,
-read-logs, read-rows, find-unbegun and save-starts those of a reader.
+read-logs, read-rows, find-unbegun, retain, delete-rows and save-starts those of a reader.
 """
 
 
@@ -183,6 +193,8 @@ class Tables:
         for partition_id, start in starts.items():
             if start > self.start_offsets.get(partition_id, 0):
                 self.journal.put(self.start_offsets, partition_id, start)
+                floor = max(start, self.end_floors.get(partition_id, 0))
+                self.journal.put(self.end_floors, partition_id, floor)
 
     # -- reading
 
@@ -222,6 +234,28 @@ class Tables:
         return [(chunk.base_offset, chunk.heads) for chunk in self.rows(partition_id, offset)]
 
     # -- forgetting
+
+    def retain(self, wanted: RetentionWanted) -> RetainedLog:
+        """Have a log start behind rows that it need not keep, unless a later epoch has begun."""
+        partition_id, leader_epoch, start, end_offset, before_ms, surplus = wanted
+        if any(epoch > leader_epoch for epoch, _ in self.epochs(partition_id)):
+            return RetainedLog(start, None)
+        for row in self.rows(partition_id, start, end_offset)[:ROWS_LOOKED_AT]:
+            surplus -= len(row.data)
+            if not (0 <= row.max_timestamp < before_ms or surplus >= 0):
+                break
+            start = row.last_offset + 1
+        self.save_starts({partition_id: start})
+        following = self.rows(partition_id, start, end_offset)
+        return RetainedLog(start, following[0].max_timestamp if following else None)
+
+    def delete_rows(self, partition_id: int, before_offset: int) -> DeletedRows:
+        """Delete the oldest rows that end before an offset, some at a time."""
+        before_offset = min(before_offset, self.start_offsets.get(partition_id, 0))
+        gone = [row for row in self.rows(partition_id) if row.last_offset < before_offset][:ROWS_LOOKED_AT]
+        if gone:
+            self.delete(partition_id, gone[-1].last_offset + 1)
+        return DeletedRows(len(gone), sum(len(row.data) for row in gone))
 
     def delete(self, partition_id: int, before_offset: int) -> int:
         """Delete the rows that end before an offset; return their number."""
@@ -419,6 +453,23 @@ class PretendedReader:
         self, wanted: RowsWanted, done: Callable[[Sequence[Chunk] | Broken], None], *, history: str
     ) -> None:
         self._execute("read-rows", lambda tables: tables.read_rows(wanted), done, history)
+
+    def retain(
+        self, wanted: RetentionWanted, done: Callable[[RetainedLog | Broken], None], *, history: str
+    ) -> None:
+        self._execute("retain", lambda tables: tables.retain(wanted), done, history)
+
+    def delete_rows(
+        self,
+        partition_id: int,
+        before_offset: int,
+        done: Callable[[DeletedRows | Broken], None],
+        *,
+        history: str,
+    ) -> None:
+        self._execute(
+            "delete-rows", lambda tables: tables.delete_rows(partition_id, before_offset), done, history
+        )
 
     def save_starts(
         self, starts: Mapping[int, int], done: Callable[[Broken | None], None], *, history: str

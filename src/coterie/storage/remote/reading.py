@@ -74,6 +74,37 @@ class RowsWanted(NamedTuple):
     youngest: bool = False
 
 
+class RetentionWanted(NamedTuple):
+    """A log that is led here in a leader epoch, its start and end, and what it need not keep: its oldest rows
+    as long as all of their records are older than `before_ms`, or they are no more than `surplus_bytes`
+    together. Both may be negative.
+    """
+
+    partition_id: int
+    leader_epoch: int
+    start_offset: int
+    end_offset: int
+    before_ms: int
+    surplus_bytes: int
+
+
+class RetainedLog(NamedTuple):
+    """Where a log starts now, and the time of the youngest record in its first row, None if it is not known.
+
+    There may be more that it need not keep: so many rows are looked at at once.
+    """
+
+    start_offset: int
+    oldest_ms: int | None
+
+
+class DeletedRows(NamedTuple):
+    """How many rows were deleted, and the size of their data."""
+
+    rows: int
+    size: int
+
+
 class RemoteReader(Protocol):
     """The way to the database beside the lanes.
 
@@ -112,6 +143,27 @@ class RemoteReader(Protocol):
         self, wanted: RowsWanted, done: Callable[[Sequence[Chunk] | Broken], None], *, history: str
     ) -> None:
         """Read rows of a log. It is not waited for by those who open logs, nor does it wait for them."""
+        ...
+
+    def retain(
+        self, wanted: RetentionWanted, done: Callable[[RetainedLog | Broken], None], *, history: str
+    ) -> None:
+        """Have a log start behind rows that it need not keep. Nothing moves where a later leader epoch has
+        begun.
+        """
+        ...
+
+    def delete_rows(
+        self,
+        partition_id: int,
+        before_offset: int,
+        done: Callable[[DeletedRows | Broken], None],
+        *,
+        history: str,
+    ) -> None:
+        """Delete some of the oldest rows of a log that end before an offset, where it starts at the earliest;
+        none once there are none.
+        """
         ...
 
     def save_starts(

@@ -23,6 +23,7 @@ from coterie.storage.remote.lane import HELD_BYTES_MAX, PAUSES_MS, Lane
 from coterie.storage.remote.log import RemoteLog
 from coterie.storage.remote.reading import ALL_DATA, LogWanted, RemoteReader, RowsWanted, StoredLog, epochs_of
 from coterie.storage.remote.recalled import Rows
+from coterie.storage.remote.retention import RemoteRetention
 from coterie.storage.remote.session import Answer, Broken, NewSession
 from coterie.storage.remote.tail import TAIL_BYTES, TailCache
 
@@ -131,6 +132,7 @@ class RemoteStore:
         self.history = ""
         self.log_dir = log_dir
         self.cache = TailCache(tail_bytes)
+        self.retention = RemoteRetention(self, reader)
         self._held_bytes_max = held_bytes_max
         self._new_session = new_session
         self._reader = reader

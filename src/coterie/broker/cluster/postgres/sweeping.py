@@ -31,7 +31,8 @@ WITH RECURSIVE filled (partition_id) AS (
 there AS (
   SELECT partition_id FROM filled WHERE partition_id IS NOT NULL
   UNION SELECT partition_id FROM coterie.leader_epochs
-  UNION SELECT partition_id FROM coterie.logs)
+  UNION SELECT partition_id FROM coterie.logs
+  UNION SELECT partition_id FROM coterie.aborted)
 SELECT partition_id FROM there
 WHERE NOT EXISTS (SELECT FROM coterie.partitions AS kept WHERE kept.partition_id = there.partition_id)
 LIMIT $1

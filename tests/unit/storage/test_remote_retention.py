@@ -1,0 +1,248 @@
+"""What logs in a database need not keep goes: by time, by size, before a start; and nothing else does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import count
+
+import pytest
+from store_rig import NOW, ORDERS, TOPIC_ID, a_batch, a_config, offsets
+
+from coterie.storage.config import LogConfig
+from coterie.storage.remote.lane import Lane
+from coterie.storage.remote.log import RemoteLog
+from coterie.storage.remote.pretended import BROKEN, Fate, Tables
+from coterie.storage.remote.reading import RetainedLog, RetentionWanted
+from unit.storage.remote_rig import PARTITION, OneLog
+
+DAY = 86_400_000
+SIZE = len(a_batch("a", key="k"))
+ROWS = 8
+FOREVER = a_config(retention_ms=-1)
+
+
+def a_store(config: LogConfig = FOREVER, tables: Tables | None = None, tail_bytes: int = 0) -> OneLog:
+    """Return a store, with the log open if there are tables."""
+    return OneLog(tables, config, prompt=True, tail_bytes=tail_bytes)
+
+
+def a_log(store: OneLog, config: LogConfig, *, step_ms: int = 1_000) -> RemoteLog:
+    """Return a log of eight rows, each younger than the one before."""
+    log = store.create_log(*ORDERS, TOPIC_ID, config)
+    for place in range(ROWS):
+        log.append(a_batch(chr(ord("a") + place), key="k", at=NOW + place * step_ms), now_ms=NOW)
+    return log
+
+
+def keep_house(store: OneLog, today_ms: int = NOW) -> None:
+    """Have what is due done."""
+    store.now_ms += 3_600_000
+    store.store.retention.tick(store.now_ms, today_ms)
+    store.settle()
+
+
+def left(store: OneLog) -> list[int]:
+    """Return the first offsets of the rows that are there."""
+    return [row.base_offset for row in store.engine.tables.rows(PARTITION)]
+
+
+@pytest.fixture(params=[0, 1 << 20], ids=["recalled", "in-memory"])
+def store(request: pytest.FixtureRequest) -> OneLog:
+    return a_store(tail_bytes=request.param)
+
+
+def test_records_that_are_too_old_go(store: OneLog):
+    log = a_log(store, a_config(retention_ms=DAY))
+
+    keep_house(store, NOW + DAY + 4_001)
+
+    assert (log.start_offset, offsets(log), left(store)) == (5, [5, 6, 7], [5, 6, 7])
+    assert log.size_bytes == 3 * SIZE
+
+
+def test_what_is_beyond_the_size_goes_and_never_more(store: OneLog):
+    log = a_log(store, a_config(retention_ms=-1, retention_bytes=3 * SIZE - 1))
+
+    keep_house(store)
+
+    assert (offsets(log), left(store), log.size_bytes) == ([5, 6, 7], [5, 6, 7], 3 * SIZE)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [FOREVER, a_config(retention_ms=1, retention_bytes=1, cleanup_policy="compact"), a_config()],
+    ids=["for ever", "compacted", "a week"],
+)
+def test_what_the_settings_keep_stays(store: OneLog, config: LogConfig):
+    log = a_log(store, config)
+
+    keep_house(store, NOW + DAY)
+
+    assert (len(offsets(log)), len(left(store))) == (ROWS, ROWS)
+
+
+def test_the_rows_before_a_start_that_an_administrator_has_moved_go(store: OneLog):
+    log = a_log(store, FOREVER)
+    store.store.save_starts({ORDERS: 6}, lambda _: None)
+    store.settle()
+    log.delete_before(6, NOW)
+
+    keep_house(store)
+
+    assert (offsets(log), left(store), log.size_bytes) == ([6, 7], [6, 7], 2 * SIZE)
+
+
+def test_a_log_of_which_all_is_deleted_goes_on_where_it_has_ended(store: OneLog):
+    log = a_log(store, a_config(retention_ms=DAY))
+
+    keep_house(store, NOW + 2 * DAY)
+    assert (log.start_offset, log.end_offset, log.size_bytes, left(store)) == (ROWS, ROWS, 0, [])
+    again = a_store(tables=store.engine.tables)
+
+    log = again.logs[ORDERS]
+    assert log.append(a_batch("i"), now_ms=NOW).base_offset == ROWS
+    assert (log.start_offset, offsets(log)) == (ROWS, [ROWS])
+
+
+def test_a_lane_that_reconnects_does_not_miss_what_was_deleted(store: OneLog):
+    a_log(store, a_config(retention_ms=DAY))
+    keep_house(store, NOW + 2 * DAY)
+
+    store.lane.look_again()
+    store.pass_ms(1_000)
+
+    assert store.told == []
+
+
+def test_who_leads_no_more_moves_no_start(store: OneLog):
+    a_log(store, a_config(retention_ms=DAY))
+    a_store(tables=store.engine.tables)
+
+    keep_house(store, NOW + 2 * DAY)
+
+    assert (store.engine.tables.start_offsets, len(left(store))) == ({}, ROWS)
+
+
+def test_what_is_not_answered_is_asked_for_again(store: OneLog):
+    log = a_log(store, a_config(retention_ms=DAY))
+    store.fate = Fate(effect_ms=None, failure=BROKEN)
+    keep_house(store, NOW + 2 * DAY)
+    assert (log.start_offset, len(left(store))) == (0, ROWS)
+
+    store.fate = Fate()
+    keep_house(store, NOW + 2 * DAY)
+
+    assert (log.start_offset, left(store)) == (ROWS, [])
+
+
+def test_a_log_is_left_alone_for_a_while_once_it_was_looked_at(store: OneLog):
+    a_log(store, a_config(retention_ms=DAY))
+    asked: list[str] = []
+    choose = store.engine.choose
+    store.engine.choose = lambda name: [asked.append(name), choose(name)][1]  # type: ignore[func-returns-value]
+
+    for _ in range(5):
+        store.store.retention.tick(store.now_ms, NOW + DAY + 2_001)
+        store.settle()
+
+    assert asked.count("retain") == 1
+
+
+# -- a stop between any two statements
+
+
+def each_stop(config: LogConfig, today_ms: int) -> Iterator[tuple[OneLog, OneLog]]:
+    """Yield stores that were stopped behind their first statement, their second and so on, before or after
+    it took effect, and the next leader of each.
+    """
+    for effect_ms in (1, None):
+        for statements in count():
+            store = a_store()
+            a_log(store, config)
+            done = count()
+            stop = Fate(effect_ms=effect_ms, failure=BROKEN)
+            store.engine.choose = lambda _, done=done, stop=stop, at=statements: (  # type: ignore[misc]
+                Fate() if next(done) < at else stop
+            )
+            keep_house(store, today_ms)
+            if next(done) <= statements:
+                break
+            yield store, a_store(config, store.engine.tables)
+
+
+def look_at_stops() -> None:
+    """Raise AssertionError where a stop leaves less than should be, or a next leader does not go on."""
+    config = a_config(retention_ms=DAY)
+    stops = 0
+    for stopped, following in each_stop(config, NOW + DAY + 4_001):
+        stops += 1
+        log = following.logs[ORDERS]
+        assert log.end_offset == ROWS
+        assert offsets(log)[-3:] == [5, 6, 7]
+        assert set(range(log.start_offset, ROWS)) <= set(left(following))
+        keep_house(following, NOW + DAY + 4_001)
+        assert (log.start_offset, left(following)) == (5, [5, 6, 7])
+        assert stopped.told == following.told == []
+    assert stops >= 6
+
+
+def test_a_stop_between_any_two_statements_loses_nothing_and_the_next_leader_goes_on():
+    look_at_stops()
+
+
+# -- faults that this finds
+
+
+def no_end_floor(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Tables, "end", lambda tables, partition_id: _end_of_rows(tables, partition_id))
+
+
+def _end_of_rows(tables: Tables, partition_id: int) -> int:
+    rows = tables.rows(partition_id)
+    return rows[-1].last_offset + 1 if rows else 0
+
+
+def rows_are_missed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Lane, "forget", lambda *_: None)
+
+
+def no_guard(patch: pytest.MonkeyPatch) -> None:
+    def retain(tables: Tables, wanted: RetentionWanted) -> RetainedLog:
+        return real(tables, wanted._replace(leader_epoch=99))
+
+    real = Tables.retain
+    patch.setattr(Tables, "retain", retain)
+
+
+def one_row_too_many(patch: pytest.MonkeyPatch) -> None:
+    def retain(tables: Tables, wanted: RetentionWanted) -> RetainedLog:
+        return real(tables, wanted._replace(before_ms=wanted.before_ms + 1_000))
+
+    real = Tables.retain
+    patch.setattr(Tables, "retain", retain)
+
+
+def rows_stay(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Tables, "delete_rows", lambda *_: RetainedLog(0, 0))
+
+
+@pytest.mark.parametrize(
+    ("plant", "look"),
+    [
+        (no_end_floor, test_a_log_of_which_all_is_deleted_goes_on_where_it_has_ended),
+        (rows_are_missed, test_a_lane_that_reconnects_does_not_miss_what_was_deleted),
+        (no_guard, test_who_leads_no_more_moves_no_start),
+        (one_row_too_many, lambda _: look_at_stops()),
+        (rows_stay, lambda _: look_at_stops()),
+    ],
+    ids=lambda one: getattr(one, "__name__", ""),
+)
+def test_a_planted_fault_is_found(
+    plant: Callable[[pytest.MonkeyPatch], None],
+    look: Callable[[OneLog], None],
+    monkeypatch: pytest.MonkeyPatch,
+):
+    plant(monkeypatch)
+
+    with pytest.raises((AssertionError, AttributeError)):
+        look(a_store())
