@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 import uuid
@@ -11,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from bench.brokers import Coterie
+from bench.brokers import Coterie, Kafka
 from bench.postgres import Server
 from bench.store_cluster import StoreCluster
 
@@ -25,6 +26,7 @@ pytestmark = pytest.mark.interop  # brokers start three times
 PAGE = Path(__file__).parents[2] / "docs" / "cluster.md"
 COMMANDS = re.compile(r"<!-- tests/store_cluster/test_transfer.py runs these -->\n\n```\ncoterie (.*?)\n```")
 CLIENT = Confluent()
+KAFKAS_OWN = ("__cluster_metadata-0", "meta.properties", "bootstrap.checkpoint")
 TOPIC, GROUP = "flights", f"group-{uuid.uuid4()}"
 
 
@@ -97,3 +99,47 @@ def test_groups_and_records_go_on_from_a_directory_and_in_one(server: Server, tm
     assert first == [(3, b"d")]
     assert values == again == [b"a", b"b", b"c", b"d", b"e", b"f"]
     assert [value for _, value in last] == [b"e", b"f"]
+
+
+def test_apache_kafka_serves_what_is_written_out_of_topics_that_it_knows(
+    server: Server, tmp_path: Path
+) -> None:
+    bring_in, write_out = COMMANDS.findall(PAGE.read_text(encoding="utf-8"))
+    database = server.new_database()
+    kafka = Kafka(tmp_path / "kafka")
+    kafka.prepare()
+    its_data = kafka.directory / "log"
+    kafka.start()
+    try:
+        with ConfluentAdmin(kafka.address) as admin:
+            admin.create(TOPIC, partitions=1)
+        produce(kafka.address, "a", "b")
+        assert go_on(kafka.address, 2) == [(0, b"a"), (1, b"b")]
+    finally:
+        kafka.stop()
+
+    shutil.copytree(its_data, tmp_path / "kafka-data")
+    run(bring_in, server.url(database), tmp_path)
+    with StoreCluster(server, tmp_path, database=database) as cluster:
+        cluster.start()
+        produce(cluster.bootstrap, "c", "d")
+        first = go_on(cluster.bootstrap, 2)
+    run(write_out, server.url(database), tmp_path)
+    for name in KAFKAS_OWN:
+        own = its_data / name
+        (shutil.copytree if own.is_dir() else shutil.copy)(own, tmp_path / "coterie-data" / name)
+    its_data.rename(tmp_path / "before")
+    (tmp_path / "coterie-data").rename(its_data)
+
+    kafka.start()
+    try:
+        produce(kafka.address, "e")
+        values = committed_records(kafka.address)
+        # It cannot commit: librdkafka takes the commit of an older leader epoch for an older commit.
+        with CLIENT.member(kafka.address, Membership(topics=(TOPIC,), group=GROUP)) as member:
+            last = [(one.offset, one.value) for one in member.take(1)]
+    finally:
+        kafka.stop()
+    assert first == [(2, b"c"), (3, b"d")]
+    assert last == [(4, b"e")]
+    assert values == [b"a", b"b", b"c", b"d", b"e"]
