@@ -27,6 +27,8 @@ from .model import (
 NO_OFFSET = -1001
 AT_THE_END = -1
 
+REFRESH_MS = 5_000
+
 
 class ConfluentConsumer(Consumer):
     """A confluent-kafka consumer."""
@@ -199,6 +201,8 @@ class Confluent(Client):
             "session.timeout.ms": SESSION_MS,
             "heartbeat.interval.ms": HEARTBEAT_MS,
             "partition.assignment.strategy": membership.assignor,
+            # Whose broker dies while it asks for metadata to join by, asks again no earlier than this.
+            "topic.metadata.refresh.interval.ms": REFRESH_MS,
         }
         if membership.instance is not None:
             settings["group.instance.id"] = membership.instance
