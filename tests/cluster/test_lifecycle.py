@@ -385,7 +385,7 @@ def test_what_every_broker_has_seen_is_the_least_of_them(rig: Rig):
 
 def test_who_is_asked_to_stop_drains_gives_everything_away_and_says_so_for_a_while(rig: Rig):
     rig.answer()
-    assert rig.do("terminate") == [Drain(), StartLeaving(ME, EPOCH)]
+    assert rig.do("terminate") == [Drain()]
     assert rig.serves()
 
     assert rig.do("drained") == [LeaveCluster(ME, EPOCH)]
@@ -393,6 +393,16 @@ def test_who_is_asked_to_stop_drains_gives_everything_away_and_says_so_for_a_whi
     assert rig.do("change_answered", rig.last(LeaveCluster), Changed(9))[0] == Fence()
     assert rig.wait(499) == []
     assert rig.wait(1) == [Exit("")]
+
+
+def test_who_drains_for_long_is_given_nothing_more_meanwhile(rig: Rig):
+    rig.answer()
+    rig.do("terminate")
+
+    assert rig.wait(99) == []
+    assert rig.wait(1) == [StartLeaving(ME, EPOCH)]
+    assert rig.wait(1) == []
+    assert rig.do("drained") == [LeaveCluster(ME, EPOCH)]
 
 
 def test_who_leaves_without_an_answer_asks_again_and_a_refusal_is_one(rig: Rig):

@@ -11,8 +11,9 @@ import pytest
 from bench.postgres import Server
 
 from cluster.engine_kit import Broker, topic
-from coterie.broker.cluster.changes import CreateTopics, DeleteTopics
+from coterie.broker.cluster.changes import CreateTopics, DeleteTopics, LeaveCluster
 from coterie.broker.cluster.engine import MetadataSession
+from coterie.broker.cluster.image import BrokerState
 from coterie.broker.cluster.postgres import engine
 from coterie.broker.cluster.postgres.engine import PostgresEngine
 from coterie.broker.cluster.postgres.sweeping import sweep
@@ -129,6 +130,34 @@ def test_whoever_stops_in_the_middle_of_a_change_holds_nobody_up(
     assert stopped.answers[0][1] is None
     assert [one.name for one in other.read_on().topics()] == ["other"]
     stage.until(lambda: stopped.ended == 1)
+    stage.close()
+
+
+def test_a_departure_that_another_change_comes_before_is_made_behind_it(
+    server: Server, with_tables: str, monkeypatch: pytest.MonkeyPatch
+):
+    stage = PostgresStage(server, server.new_database(with_tables))
+    leaving, other = Broker(stage, 1), Broker(stage, 2)
+    epoch = leaving.register()
+    leaving.change(CreateTopics((topic(1, "orders"),)))
+    other.register()
+    depart = engine.depart
+    departed: list[bool] = []
+
+    async def overtaken(connection: Any, change: Any, delta: Any) -> bool:
+        before = await connect(stage.connections.address)
+        await before.execute("UPDATE coterie.cluster SET version = version + 1")
+        before.terminate()
+        departed.append(await depart(connection, change, delta))
+        return departed[-1]
+
+    monkeypatch.setattr(engine, "depart", overtaken)
+    assert leaving.change(LeaveCluster(1, epoch)) == 5
+
+    assert departed == [False]
+    image = other.read_on()
+    assert image.brokers[1].state is BrokerState.FENCED
+    assert {row.leader for row in image.all_partitions()} == {2}
     stage.close()
 
 

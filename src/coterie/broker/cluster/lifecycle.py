@@ -41,6 +41,10 @@ from coterie.broker.cluster.terms import LifecycleTerms
 
 RETRY_MS = (5, 20, 100, 300)
 LEAVE_WITHIN_MS = 30_000
+ANNOUNCE_AFTER_MS = 100
+"""How long a broker drains before the others are asked to give it nothing more: to ask takes a change, and
+the one by which others lead would wait for it.
+"""
 SAY_SO_MS = 500
 """How long a broker that has left says so to those who come."""
 
@@ -123,6 +127,7 @@ class BrokerLifecycle:
         # leaving
         self._drained = False
         self._leave_by_ms: int | None = None
+        self._announce_at_ms: int | None = None
         self._exit_at_ms: int | None = None
 
     # -- what others ask
@@ -256,7 +261,8 @@ class BrokerLifecycle:
         if self._phase is Phase.LIVE:
             self._phase = Phase.LEAVING
             self._leave_by_ms = now_ms + LEAVE_WITHIN_MS
-            self._actions += [Drain(), StartLeaving(self.broker_id, self.broker_epoch)]
+            self._announce_at_ms = now_ms + ANNOUNCE_AFTER_MS
+            self._actions.append(Drain())
         elif self._phase is not Phase.LEAVING:
             self._end("")
         return self._due_actions(now_ms)
@@ -459,3 +465,11 @@ class BrokerLifecycle:
         elif self._drained and self._change is None and self._is_due(self._changing.at_ms, now_ms):
             self._change = LeaveCluster(self.broker_id, self.broker_epoch)
             self._actions.append(self._change)
+        elif not self._drained:
+            self._announce(now_ms)
+
+    def _announce(self, now_ms: int) -> None:
+        """Have the others give it nothing more, once draining takes long."""
+        if self._announce_at_ms is not None and self._is_due(self._announce_at_ms, now_ms):
+            self._announce_at_ms = None
+            self._actions.append(StartLeaving(self.broker_id, self.broker_epoch))

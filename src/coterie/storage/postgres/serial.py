@@ -29,8 +29,11 @@ a takeover needs, and that waits a little longer. It is long enough to compute w
 
 
 @asynccontextmanager
-async def transaction(connection: Connection, mode: str = "", **limits_ms: int) -> AsyncIterator[None]:
+async def transaction(
+    connection: Connection, mode: str = "", *, first: str = "", **limits_ms: int
+) -> AsyncIterator[None]:
     """Have what is done within be one transaction, of a mode as BEGIN takes it; raised errors roll it back.
+    `first` is a statement that is sent along with BEGIN.
 
     Its locks end with whoever holds them: where nothing comes from here for a while, since this process is
     stopped or its machine gone, the server ends the session. `limits_ms` are further settings of the server's
@@ -38,8 +41,8 @@ async def transaction(connection: Connection, mode: str = "", **limits_ms: int) 
     """
     limits = {"idle_in_transaction_session_timeout": IDLE_MS, **limits_ms}
     begin = [f"BEGIN {mode}", *(f"SET LOCAL {name} = {value}" for name, value in limits.items())]
-    await connection.execute("; ".join(begin))
     try:
+        await connection.execute("; ".join([*begin, first] if first else begin))
         yield
     except BaseException:
         if not connection.is_closed():

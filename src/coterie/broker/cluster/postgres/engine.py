@@ -6,12 +6,12 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
-from coterie.broker.cluster.changes import Change, Changed, NotChanged
+from coterie.broker.cluster.changes import Change, Changed, LeaveCluster, NotChanged, TakeOver
 from coterie.broker.cluster.engine import MetadataSession
 from coterie.broker.cluster.image import Delta, DoesNotFollow, Image
 from coterie.broker.cluster.postgres.rows import read_rows
 from coterie.broker.cluster.postgres.sweeping import Sweeper
-from coterie.broker.cluster.postgres.writing import CHANNEL, write
+from coterie.broker.cluster.postgres.writing import CHANNEL, LOCK_TIMEOUT_MS, depart, write
 from coterie.broker.cluster.statements import (
     Answer,
     BrokerHeartbeat,
@@ -30,9 +30,6 @@ log = logging.getLogger("coterie.broker")
 PRESENCE = 7
 """The first number of the advisory lock that a broker's membership holds; the second is its id."""
 PRODUCER_ID_BLOCK = 1_000
-LOCK_TIMEOUT_MS = 2_000
-"""So long a change waits for the changes of others, and for the appends that it has to wait for."""
-ONE_SNAPSHOT = "ISOLATION LEVEL REPEATABLE READ READ ONLY"
 BE_PRESENT = "SELECT pg_try_advisory_lock($1, $2)"
 HEARTBEAT = f"""
 WITH {within_ms(700)},
@@ -50,8 +47,7 @@ LEFT JOIN coterie.brokers AS broker ON broker.state <> 'fenced'
 LEFT JOIN me USING (broker_id)
 ORDER BY broker.broker_id
 """
-VERSION = "SELECT version, level FROM coterie.cluster"
-LOCK_VERSION = "SELECT version, level, next_partition_id FROM coterie.cluster FOR UPDATE"
+LOCK_VERSION = "SELECT FROM coterie.cluster FOR UPDATE"
 RESERVE = f"""
 WITH {within_ms(LOCK_TIMEOUT_MS)}
 UPDATE coterie.cluster SET next_producer_id = next_producer_id + $1 FROM patience
@@ -177,8 +173,8 @@ class PostgresSession:
             case BrokerHeartbeat():
                 return await self._heartbeat(connection, statement)
             case ReadDelta(above):
-                async with transaction(connection, ONE_SNAPSHOT):
-                    return await self._read(connection, above)
+                delta, _ = await read_rows(connection, above)
+                return delta
             case ReserveProducerIds():
                 first = await connection.fetchval(RESERVE, PRODUCER_ID_BLOCK)
                 return ProducerIds(first, PRODUCER_ID_BLOCK)
@@ -196,17 +192,18 @@ class PostgresSession:
             self._engine.sweeper.heartbeat_answered(answer)
         return answer
 
-    async def _read(self, connection: Connection, above: int) -> Delta:
-        version, level = await connection.fetchrow(VERSION)
-        if version <= above:
-            return Delta(above=above, version=version, level=level)
-        return await read_rows(connection, above, version=version, level=level)
-
     async def _change(self, connection: Connection, change: Change) -> Changed | NotChanged:
         """Make a change. What the image lacks is read before others have to wait for the lock."""
         image = await self._read_on(connection, self._engine.image(self.history))
+        if isinstance(change, TakeOver | LeaveCluster):
+            self._engine.note_image(self.history, image)
+            delta = change.rows(image, 0)
+            if isinstance(delta, NotChanged):
+                return delta
+            if await depart(connection, change, delta):
+                return Changed(delta.version)
         try:
-            async with transaction(connection, lock_timeout=LOCK_TIMEOUT_MS):
+            async with transaction(connection, lock_timeout=LOCK_TIMEOUT_MS, first=LOCK_VERSION):
                 image, delta = await self._make(connection, change, image)
         except _Refused as refused:
             return refused.answer
@@ -214,11 +211,9 @@ class PostgresSession:
         return Changed(delta.version)
 
     async def _make(self, connection: Connection, change: Change, image: Image) -> tuple[Image, Delta]:
-        """Write a change in a transaction, and return the image before it and its rows. Raises `_Refused`."""
-        version, level, new_partition_id = await connection.fetchrow(LOCK_VERSION)
-        if version != image.version:
-            rest = await read_rows(connection, image.version, version=version, level=level)
-            image = image.after(rest)
+        """Write a change under the lock, and return the image before it and its rows. Raises `_Refused`."""
+        rest, new_partition_id = await read_rows(connection, image.version)
+        image = image.after(rest)
         self._engine.note_image(self.history, image)
         delta = change.rows(image, new_partition_id)
         if isinstance(delta, NotChanged):
@@ -230,14 +225,10 @@ class PostgresSession:
 
     async def _read_on(self, connection: Connection, image: Image) -> Image:
         """Return the image at the version that is seen now."""
-        version, _ = await connection.fetchrow(VERSION)
-        if version == image.version:
-            return image
-        async with transaction(connection, ONE_SNAPSHOT):
-            try:
-                return image.after(await self._read(connection, image.version))
-            except DoesNotFollow:
-                return Image().after(await self._read(connection, 0))
+        try:
+            return image.after((await read_rows(connection, image.version))[0])
+        except DoesNotFollow:
+            return Image().after((await read_rows(connection, 0))[0])
 
 
 class _Refused(Exception):

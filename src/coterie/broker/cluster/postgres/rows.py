@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -18,32 +18,60 @@ from coterie.broker.cluster.image import (
 )
 from coterie.storage.postgres.serial import Connection
 
-BROKERS = """
-SELECT broker_id, broker_epoch, incarnation, state, listeners, rack, level, software, version
-FROM coterie.brokers WHERE version > $1
+# One statement, and so one snapshot and one round trip; a column each is an array. Arrays of several lengths
+# make no array of PostgreSQL's: replicas come as texts.
+ABOVE = """
+SELECT cluster.version, cluster.level, cluster.next_partition_id,
+  broker_ids, broker_epochs, incarnations, states, listeners, racks, levels, softwares, broker_versions,
+  topics.ids, names, partition_counts, configs, created, deleted, topic_versions,
+  partitions.ids, topic_ids, numbers, replicas, leaders, leader_epochs, next_leaders, partition_versions,
+  scopes, setting_names, setting_values, setting_versions
+FROM coterie.cluster,
+LATERAL (
+  SELECT array_agg(broker_id) AS broker_ids, array_agg(broker_epoch) AS broker_epochs,
+    array_agg(incarnation) AS incarnations, array_agg(state) AS states, array_agg(listeners) AS listeners,
+    array_agg(rack) AS racks, array_agg(level) AS levels, array_agg(software) AS softwares,
+    array_agg(version) AS broker_versions
+  FROM coterie.brokers WHERE version > $1) AS brokers,
+LATERAL (
+  SELECT array_agg(topic_id) AS ids, array_agg(name) AS names,
+    array_agg(topic.partitions) AS partition_counts,
+    array_agg(configs) AS configs, array_agg(created_ms) AS created, array_agg(deleted) AS deleted,
+    array_agg(version) AS topic_versions
+  FROM coterie.topics AS topic WHERE version > $1) AS topics,
+LATERAL (
+  SELECT array_agg(partition_id) AS ids, array_agg(topic_id) AS topic_ids, array_agg(number) AS numbers,
+    array_agg(partition.replicas::text) AS replicas, array_agg(leader) AS leaders,
+    array_agg(leader_epoch) AS leader_epochs, array_agg(next_leader) AS next_leaders,
+    array_agg(version) AS partition_versions
+  FROM coterie.partitions AS partition WHERE version > $1) AS partitions,
+LATERAL (
+  SELECT array_agg(scope) AS scopes, array_agg(name) AS setting_names,
+    array_agg(value) AS setting_values, array_agg(version) AS setting_versions
+  FROM coterie.settings WHERE version > $1) AS settings
 """
-TOPICS = """
-SELECT topic_id, name, partitions, configs, created_ms, deleted, version
-FROM coterie.topics WHERE version > $1
-"""
-PARTITIONS = """
-SELECT partition_id, topic_id, number, replicas, leader, leader_epoch, next_leader, version
-FROM coterie.partitions WHERE version > $1
-"""
-SETTINGS = "SELECT scope, name, value, version FROM coterie.settings WHERE version > $1"
+BROKER, TOPIC, PARTITION, SETTING = slice(3, 12), slice(12, 19), slice(19, 27), slice(27, 31)
 
 
-async def read_rows(connection: Connection, above: int, *, version: int, level: int) -> Delta:
-    """Return the rows above a version. Whoever calls sees to it that nothing changes meanwhile."""
-    return Delta(
+async def read_rows(connection: Connection, above: int) -> tuple[Delta, int]:
+    """Return the rows above a version, and the id of the next new partition."""
+    found = await connection.fetchrow(ABOVE, above)
+    version, level, new_partition_id = found[:3]
+    delta = Delta(
         above=above,
         version=version,
         level=level,
-        brokers=[_broker(*row) for row in await connection.fetch(BROKERS, above)],
-        topics=[_topic(*row) for row in await connection.fetch(TOPICS, above)],
-        partitions=[_partition(*row) for row in await connection.fetch(PARTITIONS, above)],
-        settings=[_setting(*row) for row in await connection.fetch(SETTINGS, above)],
+        brokers=[_broker(*row) for row in _rows(found[BROKER])],
+        topics=[_topic(*row) for row in _rows(found[TOPIC])],
+        partitions=_partitions(found[PARTITION]),
+        settings=[_setting(*row) for row in _rows(found[SETTING])],
     )
+    return delta, new_partition_id
+
+
+def _rows(columns: Sequence[Sequence[Any] | None]) -> Iterable[tuple[Any, ...]]:
+    """Return the rows whose columns these are; of no rows there are no columns."""
+    return zip(*(column or () for column in columns), strict=True)
 
 
 def _broker(
@@ -57,10 +85,11 @@ def _topic(topic_id: UUID, name: str, partitions: int, configs: str, *rest: Any)
     return TopicRow(topic_id, name, partitions, json.loads(configs), *rest)
 
 
-def _partition(
-    partition_id: int, topic_id: UUID, number: int, replicas: Sequence[int], *rest: Any
-) -> PartitionRow:
-    return PartitionRow(partition_id, topic_id, number, tuple(replicas), *rest)
+def _partitions(columns: Sequence[Any]) -> list[PartitionRow]:
+    """Return the rows of partitions, of which many have the same replicas."""
+    replicas = columns[3] or ()
+    known = {text: tuple(map(int, text[1:-1].split(","))) if text != "{}" else () for text in {*replicas}}
+    return [PartitionRow._make((*row[:3], known[row[3]], *row[4:])) for row in _rows(columns)]
 
 
 def _setting(scope: str, name: str, value: str | None, version: int) -> SettingRow:

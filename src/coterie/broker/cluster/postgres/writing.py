@@ -16,9 +16,12 @@ from coterie.broker.cluster.changes import (
     Why,
 )
 from coterie.broker.cluster.image import BrokerRow, Delta, PartitionRow, SettingRow, TopicRow
+from coterie.storage.postgres.connecting import within_ms
 from coterie.storage.postgres.serial import Connection
 
 CHANNEL = "coterie"
+LOCK_TIMEOUT_MS = 2_000
+"""So long a change waits for the changes of others, and for the appends that it has to wait for."""
 DELETED_IDS = "SELECT EXISTS (SELECT FROM coterie.topics WHERE topic_id = ANY ($1::uuid[]) AND deleted)"
 # The counts of heartbeats are a registration's. A takeover goes by one ($10), which changes under the lock of
 # this row alone.
@@ -69,6 +72,41 @@ WITH next AS (
   RETURNING version)
 SELECT pg_notify($3, version::text) FROM next
 """
+# What makes a broker's leaving or being taken over, in one statement: on a busy broker each round trip takes
+# long, and groups wait for this one. It goes by the version that its rows were made for ($1), and by nothing
+# that could have changed since: then none of it happens.
+DEPART = f"""
+WITH {within_ms(LOCK_TIMEOUT_MS)},
+known AS MATERIALIZED (
+  SELECT version FROM coterie.cluster, patience WHERE version = $1 FOR UPDATE OF cluster),
+gone AS (
+  UPDATE coterie.brokers SET state = $4, version = known.version + 1 FROM known
+  WHERE broker_id = $2 AND ($3::bigint IS NULL OR beats = $3) RETURNING brokers.version, broker_id),
+shut AS (DELETE FROM coterie.lanes USING gone WHERE lanes.broker_id = gone.broker_id),
+moved AS (
+  UPDATE coterie.partitions SET
+    leader = row.leader, leader_epoch = row.leader_epoch, next_leader = row.next_leader,
+    version = gone.version
+  FROM gone, unnest($5::int[], $6::int[], $7::int[], $8::int[]) AS row (id, leader, leader_epoch, next_leader)
+  WHERE partition_id = row.id),
+next AS (UPDATE coterie.cluster SET version = gone.version FROM gone RETURNING cluster.version)
+SELECT pg_notify($9, version::text) FROM next
+"""
+
+
+async def depart(connection: Connection, change: TakeOver | LeaveCluster, delta: Delta) -> bool:
+    """Have a broker be gone, if the metadata is at the version before the rows of the change, and return
+    whether it is; else nothing is written.
+    """
+    (broker,) = delta.brokers
+    columns = _columns(
+        [(row.partition_id, row.leader, row.leader_epoch, row.next_leader) for row in delta.partitions]
+    )
+    beats = change.beats if isinstance(change, TakeOver) else None
+    done = await connection.fetch(
+        DEPART, delta.above, broker.broker_id, beats, broker.state.value, *(columns or [()] * 4), CHANNEL
+    )
+    return bool(done)
 
 
 async def write(connection: Connection, change: Change, delta: Delta, *, lanes: int) -> NotChanged | None:
