@@ -2,5 +2,6 @@
 
 probe     members of groups that send heartbeats and commits all the time
 phases    how a failover divides, by the brokers' logs
+filling   what the cluster holds before
 rounds    the cluster, what it holds, and a broker that goes, again and again
 """

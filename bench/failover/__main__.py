@@ -3,7 +3,8 @@
 A member in each group sends a heartbeat and a commit every few milliseconds, over a connection of its own.
 A round ends one broker; each member of its groups has a longest time between two answers free of error, for
 heartbeats and for commits, and the round has that of the slowest. HOW is of `kill` (SIGKILL), `counting`
-(SIGKILL where the database's sessions are not looked at) and `stop` (SIGTERM); all by default.
+(SIGKILL where the database's sessions are not looked at) and `stop` (SIGTERM), all by default; and `offsets`
+(SIGKILL where one shard has 1.2 million offsets) and `partitions` (SIGKILL of who leads 10,000 partitions).
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from bench.failover.rounds import Round, measured
 from bench.machine import describe
 from bench.postgres import Server, ensure_installed
 
-HOWS = ("kill", "counting", "stop")
+BY_DEFAULT = ("kill", "counting", "stop")
+HOWS = (*BY_DEFAULT, "offsets", "partitions")
 COLUMNS = ("heartbeats", "commits", "elsewhere")
 
 
@@ -33,7 +35,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--logs", type=Path, metavar="DIR", help="where the brokers' logs stay")
     asked = parser.parse_args()
-    asked.how = asked.how or HOWS
+    asked.how = asked.how or BY_DEFAULT
     if unknown := {*asked.how} - {*HOWS}:
         parser.error(f"no such end: {', '.join(unknown)}")
     ensure_installed()

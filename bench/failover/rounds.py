@@ -8,13 +8,13 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+from bench.failover.filling import fill_offsets, fill_partitions, make_topics
 from bench.failover.phases import Phases, phases
-from bench.failover.probe import TOPIC, Address, Member, Probe, ask, longest, served_again
+from bench.failover.probe import TOPIC, Address, Member, Probe, longest, served_again
 from bench.postgres import Server
 from bench.store_cluster import StoreBroker, StoreCluster
 from coterie.base.hashes import coordinator_partition
 from coterie.base.topic_names import OFFSETS_TOPIC
-from coterie.client.net import messages
 
 SETTLED_S, WATCHED_S = 3.0, 6.0
 
@@ -45,16 +45,31 @@ class Rounds:
         """Return what so many rounds show."""
         self.probe = Probe(self.addresses, self._groups, self._every_s)
         await self.probe.join()
+        await self._fill(how)
         self.probe.begin()
         found = []
         for at in range(number):
-            victim = self.cluster[1 + at % len(self.cluster.brokers)]
+            victim = await self._victim(how, at)
             await asyncio.sleep(SETTLED_S)
             found.append(await self._round(victim, how))
             await asyncio.to_thread(victim.start)
             await asyncio.sleep(1.0)
         self.probe.end()
         return found
+
+    async def _fill(self, how: str) -> None:
+        address = self.addresses[0]
+        if how == "offsets":
+            await fill_offsets(address, self.probe.members[0].group, len(self.cluster.leaders(OFFSETS_TOPIC)))
+        elif how == "partitions":
+            await fill_partitions(address, 1)
+
+    async def _victim(self, how: str, at: int) -> StoreBroker:
+        """Return the broker to go: who leads what there is much of, else each in turn."""
+        if how == "offsets":
+            group = self.probe.members[0].group
+            return self.cluster[await asyncio.to_thread(self.cluster.leader_of, OFFSETS_TOPIC, group)]
+        return self.cluster[1 + at % (1 if how == "partitions" else len(self.cluster.brokers))]
 
     async def _round(self, victim: StoreBroker, how: str) -> Round:
         leaders = await asyncio.to_thread(self.cluster.leaders, OFFSETS_TOPIC)
@@ -77,13 +92,6 @@ class Rounds:
         )
 
 
-async def make_topic(address: Address) -> None:
-    """Make the topic that offsets are committed for."""
-    topic = {"name": TOPIC, "num_partitions": 1, "replication_factor": 1}
-    answer = await ask(address, messages.request(19, 4, topics=[topic], timeout=10_000))
-    assert not answer.topics[0].error_code, answer
-
-
 def measured(
     server: Server, how: str, *, groups: int, every_s: float, rounds: int, folder: Path | None
 ) -> tuple[list[Round], set[int]]:
@@ -95,6 +103,7 @@ def measured(
         logs = folder or Path(temporary)
         with StoreCluster(server, logs, settings=settings, log_level="debug") as cluster:
             these = Rounds(cluster, groups=groups, every_s=every_s)
-            asyncio.run(make_topic(these.addresses[0]))
+            work = {"name": TOPIC, "num_partitions": 1, "replication_factor": 1}
+            asyncio.run(make_topics(these.addresses[0], work))
             found = asyncio.run(these.run(how, rounds))
     return found, these.probe.errors

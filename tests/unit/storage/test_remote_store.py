@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import pytest
 from store_rig import NOW, a_batch, a_config, idempotent, offsets
@@ -338,6 +339,7 @@ def test_others_are_heard_while_logs_that_are_large_are_opened(
 ):
     fill(brokers, broker, 7, ORDERS, OTHERS)
     monkeypatch.setattr(store_module, "BATCHES_AT_ONCE", 3)
+    monkeypatch.setattr(store_module, "BATCHES_A_LOG", 0)
     broker.open(ORDERS, 1)
     broker.open(OTHERS, 1)
     stops: list[int] = []
@@ -358,12 +360,32 @@ def test_others_are_heard_while_logs_that_are_large_are_opened(
     assert offsets(broker.log()) == [*range(8)]
 
 
+def test_others_are_heard_while_many_logs_are_opened_that_hold_nothing(brokers: Brokers, broker: Broker):
+    most = store_module.BATCHES_AT_ONCE // store_module.BATCHES_A_LOG
+    names = [TopicPartition("wide", number) for number in range(2 * most)]
+    stops: list[int] = []
+    call_soon = broker.store._call_soon
+
+    def stop(act: Callable[[], None]) -> object:
+        stops.append(len(broker.opened))
+        return call_soon(act)
+
+    broker.store._call_soon = stop
+    wanted = [LogToOpen(name, 1_000 + name.partition, 1, a_config()) for name in names]
+    broker.store.open(wanted, lambda name, log: broker.opened.append((str(name), log.latest_epoch)))
+    brokers.settle()
+
+    assert len(broker.opened) == len(names)
+    assert max(after - before for before, after in pairwise([0, *stops, len(names)])) <= most
+
+
 @pytest.mark.parametrize("what", ["drop", "end", "later", "configure"])
 def test_a_log_that_is_being_opened_can_still_be_dropped_and_configured(
     brokers: Brokers, broker: Broker, monkeypatch: pytest.MonkeyPatch, what: str
 ):
     fill(brokers, broker, 7, ORDERS)
     monkeypatch.setattr(store_module, "BATCHES_AT_ONCE", 3)
+    monkeypatch.setattr(store_module, "BATCHES_A_LOG", 0)
     broker.open(ORDERS, 1)
     stops: list[int] = []
     call_soon = broker.store._call_soon

@@ -105,7 +105,7 @@ STUCK_S = 60.0
 """Where nothing comes for so long nothing is waited for: the connection is given up. What is slow goes on."""
 READ_BYTES = 4 << 20
 """What holds more is not read at once, unless it is one log."""
-ROWS_AT_ONCE, ROWS_AT_ONCE_MAX = 64, 2_048
+ROWS_AT_ONCE, ROWS_AT_ONCE_MAX = 64, 1_024
 BYTES_AT_ONCE = 1 << 20
 """So much is asked for at once, by the size of the rows so far: a round trip takes long where many want the
 processor, and the rows of a log of commits are small.
@@ -252,7 +252,8 @@ class ReadConnection:
 
 async def _prepare(connection: Connection) -> None:
     """Have the server know the statements."""
-    await _read_logs([], lambda: None, connection)
+    await connection.fetch(BEGIN_EPOCHS, [], [])
+    await _read_chunks(([0], [0], [0]), lambda: None, connection)
 
 
 async def _read_logs(
@@ -264,11 +265,11 @@ async def _read_logs(
     places = {one: (start, end) for one, start, end, *_ in begun}
     epochs_of = {one: _with_begun(epoch, end, epochs) for one, _, end, epoch, epochs in begun}
     filled = [one for one in ids if places[one][0] < places[one][1]]
-    async with transaction(connection, "READ ONLY"):
-        starts = [places[one][0] for one in filled]
-        data_bytes = {one.partition_id: one.data_bytes for one in wanted}
-        terms = (filled, starts, [data_bytes[one] for one in filled])
-        rows_of, unread = await _read_chunks(terms, moved, connection)
+    starts = [places[one][0] for one in filled]
+    data_bytes = {one.partition_id: one.data_bytes for one in wanted}
+    rows_of, unread = await _read_chunks(
+        (filled, starts, [data_bytes[one] for one in filled]), moved, connection
+    )
     count = len(ids) if unread is None else ids.index(unread)
     logs = []
     for one in ids[:count]:
@@ -292,26 +293,29 @@ async def _read_chunks(
     first that is left. `terms` are the partitions' ids, starts, and how much data is wanted of each.
     """
     found: dict[int, tuple[list[Chunk], list[RowHeads]]] = {}
-    size = count = 0
-    wanted = ROWS_AT_ONCE
-    cursor = await connection.cursor(CHUNKS, *terms)
-    while rows := await cursor.fetch(wanted):
-        moved()
-        for *columns, row_size, with_data in rows:
-            chunk = Chunk(*columns)
-            if chunk.partition_id not in found:
-                if size >= READ_BYTES:
-                    return found, chunk.partition_id
-                found[chunk.partition_id] = ([], [])
-            if with_data:
-                found[chunk.partition_id][0].append(chunk)
-            else:
-                found[chunk.partition_id][1].append(RowHeads(*chunk[1:4], row_size, chunk.heads))
-            size += len(chunk.data) + len(chunk.heads)
-        if len(rows) < wanted:
-            break
-        count += len(rows)
-        wanted = max(ROWS_AT_ONCE, min(ROWS_AT_ONCE_MAX, BYTES_AT_ONCE * count // (size + 1)))
+    if not terms[0]:
+        return found, None
+    async with transaction(connection, "READ ONLY"):
+        size = count = 0
+        wanted = ROWS_AT_ONCE
+        cursor = await connection.cursor(CHUNKS, *terms)
+        while rows := await cursor.fetch(wanted):
+            moved()
+            for *columns, row_size, with_data in rows:
+                chunk = Chunk(*columns)
+                if chunk.partition_id not in found:
+                    if size >= READ_BYTES:
+                        return found, chunk.partition_id
+                    found[chunk.partition_id] = ([], [])
+                if with_data:
+                    found[chunk.partition_id][0].append(chunk)
+                else:
+                    found[chunk.partition_id][1].append(RowHeads(*chunk[1:4], row_size, chunk.heads))
+                size += len(chunk.data) + len(chunk.heads)
+            if len(rows) < wanted:
+                break
+            count += len(rows)
+            wanted = max(ROWS_AT_ONCE, min(ROWS_AT_ONCE_MAX, BYTES_AT_ONCE * count // (size + 1)))
     return found, None
 
 

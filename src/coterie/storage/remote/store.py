@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import ClassVar, Final, NamedTuple, Protocol
 
 from coterie.base.ids import TopicPartition
@@ -31,8 +31,10 @@ log = logging.getLogger("coterie.storage")
 
 DATA_LANES = 2
 LOGS_READ_AT_ONCE = 500
-BATCHES_AT_ONCE = 1_000
-"""So many batches of logs that were read are looked at between two stops: some milliseconds of work."""
+BATCHES_AT_ONCE, BATCHES_A_LOG = 1_000, 20
+"""So many batches of logs that were read are looked at between two stops, some milliseconds of work; and so
+many a log without any is like.
+"""
 OPENED_BYTES = 256 << 10
 UNKNOWN_SPACE = Space(-1, -1)
 
@@ -366,7 +368,7 @@ class RemoteStore:
         """Make the logs that were read, the first of those that are wanted, in slices."""
         batches = 0
         for one, stored in zip(wanted, answer, strict=False):
-            for count in self._opened(one, stored):
+            for count in chain((BATCHES_A_LOG,), self._opened(one, stored)):
                 batches += count
                 if batches >= BATCHES_AT_ONCE:
                     batches = 0

@@ -196,12 +196,12 @@ class PostgresSession:
         """Make a change. What the image lacks is read before others have to wait for the lock."""
         image = await self._read_on(connection, self._engine.image(self.history))
         if isinstance(change, TakeOver | LeaveCluster):
-            self._engine.note_image(self.history, image)
-            delta = change.rows(image, 0)
-            if isinstance(delta, NotChanged):
-                return delta
-            if await depart(connection, change, delta):
-                return Changed(delta.version)
+            answer = await self._depart(connection, change, image)
+            if answer is None:  # others have changed something: perhaps they have made this very change
+                image = await self._read_on(connection, self._engine.image(self.history))
+                answer = await self._depart(connection, change, image)
+            if answer is not None:
+                return answer
         try:
             async with transaction(connection, lock_timeout=LOCK_TIMEOUT_MS, first=LOCK_VERSION):
                 image, delta = await self._make(connection, change, image)
@@ -209,6 +209,16 @@ class PostgresSession:
             return refused.answer
         self._engine.note_image(self.history, image.after(delta))
         return Changed(delta.version)
+
+    async def _depart(
+        self, connection: Connection, change: TakeOver | LeaveCluster, image: Image
+    ) -> Changed | NotChanged | None:
+        """Make a change by which a broker is gone, in one statement; None if another has come before."""
+        self._engine.note_image(self.history, image)
+        delta = change.rows(image, 0)
+        if isinstance(delta, NotChanged):
+            return delta
+        return Changed(delta.version) if await depart(connection, change, delta) else None
 
     async def _make(self, connection: Connection, change: Change, image: Image) -> tuple[Image, Delta]:
         """Write a change under the lock, and return the image before it and its rows. Raises `_Refused`."""
