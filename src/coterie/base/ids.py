@@ -12,6 +12,8 @@ from uuid import UUID
 from coterie.base.errors import Corrupt
 
 ZERO_UUID = UUID(int=0)
+PRODUCER_ID_BLOCK = 1_000
+"""So many producer ids a broker reserves at once: `ProducerIdsBlock.PRODUCER_ID_BLOCK_SIZE`."""
 
 
 class TopicPartition(NamedTuple):

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
+from coterie.base.ids import PRODUCER_ID_BLOCK
 from coterie.broker.cluster.changes import (
     Change,
     Changed,
@@ -35,7 +36,6 @@ from coterie.broker.cluster.statements import (
     Statement,
 )
 
-PRODUCER_ID_BLOCK = 1_000
 FENCES = (RegisterBroker, TakeOver, LeaveCluster)
 Later: TypeAlias = Callable[[int, Callable[[], None]], None]
 """Has something done so many ms later."""

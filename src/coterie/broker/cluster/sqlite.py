@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 from uuid import UUID, uuid4
 
 from coterie.base.errors import CoterieError
+from coterie.base.ids import PRODUCER_ID_BLOCK
 from coterie.broker.cluster.changes import (
     Changed,
     MetadataChange,
@@ -47,7 +48,6 @@ from coterie.broker.cluster.statements import (
 
 APPLICATION_ID = 0x436F7465  # "Cote": by it SQLite's header says whose file it is
 SCHEMA = 1
-PRODUCER_ID_BLOCK = 1_000
 LOCKED_MAX_S = 5.0  # for so long a statement waits for others' changes
 
 TABLES = (

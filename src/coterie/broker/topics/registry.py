@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID, uuid4
 
 from coterie.base.errors import Corrupt
-from coterie.base.ids import TopicPartition, uuid_from_text, uuid_text
+from coterie.base.ids import PRODUCER_ID_BLOCK, TopicPartition, uuid_from_text, uuid_text
 from coterie.base.topic_names import RESERVED_TOPIC, metric_name, name_problem
 from coterie.broker.topics.agreement import Agreement
 from coterie.broker.topics.catalog import TopicCatalog
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("coterie.broker")
 
 FILE_NAME = "coterie.metadata.json"
-PRODUCER_ID_BLOCK = 1000
 LAST_PRODUCER_ID = 2**63 - 1
 PRODUCER_IDS_OF_OTHERS = 1 << 40
 """A multiple of this many ids is left to the broker that had the directory before: it may have it again.

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
+from coterie.base.ids import PRODUCER_ID_BLOCK
 from coterie.broker.cluster.changes import Change, Changed, LeaveCluster, NotChanged, TakeOver
 from coterie.broker.cluster.engine import MetadataSession
 from coterie.broker.cluster.image import Delta, DoesNotFollow, Image
@@ -29,7 +30,6 @@ log = logging.getLogger("coterie.broker")
 
 PRESENCE = 7
 """The first number of the advisory lock that a broker's membership holds; the second is its id."""
-PRODUCER_ID_BLOCK = 1_000
 BE_PRESENT = "SELECT pg_try_advisory_lock($1, $2)"
 HEARTBEAT = f"""
 WITH {within_ms(700)},
