@@ -86,7 +86,7 @@ class Rounds:
         return Round(
             max(longest(member.heartbeats, begun_s, ended_s) for member in hit),
             max(longest(member.commits, begun_s, ended_s) for member in hit),
-            max(longest(member.heartbeats, begun_s, ended_s) for member in others),
+            max((longest(member.heartbeats, begun_s, ended_s) for member in others), default=0.0),
             max(served_again(member.commits, begun_s, ended_s) for member in hit) - begun_s,
             phases((one.log for one in self.cluster.brokers.values()), begun_wall_s),
         )

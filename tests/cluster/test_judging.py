@@ -46,6 +46,14 @@ def test_who_shows_the_same_for_the_session_is_dead():
     assert seen_for_long().dead_at(beats=7, present=True, begin=3_000) == 1_810
 
 
+def test_a_poll_is_sent_when_it_may_find_somebody_dead_and_does_not_wait_for_its_turn():
+    polls = seen_for_long()
+    assert not any(polls.poll(at, 7) for at in range(3_000, 4_501, 300))
+    assert polls.judging.next_ms(4_500) == 4_510
+    assert polls.poll(4_510, 7)
+    assert polls.judging.next_ms(4_510) is None
+
+
 def test_who_holds_no_session_is_dead_after_two_polls():
     assert seen_for_long().dead_at(beats=7, present=False, begin=3_000) == 310
 

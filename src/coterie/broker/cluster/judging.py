@@ -54,6 +54,14 @@ class Judging:
             del self._observed[broker_id]
         return [one for one in shown.values() if self._is_dead(one, sent_ms, now_ms)]
 
+    def next_ms(self, sent_ms: int) -> int | None:
+        """When a poll may find somebody dead for which the one sent at `sent_ms` was too early; it may be due
+        already. Who only holds no session is given until the next in its turn: it may be about to have one.
+        """
+        session_ms = self._terms.session_timeout_ms
+        times = (max(one.since_ms, self._begun_ms) + session_ms for one in self._observed.values())
+        return min((at_ms for at_ms in times if at_ms > sent_ms), default=None)
+
     def _was_broken_off(self, sent_ms: int, now_ms: int) -> bool:
         late = now_ms - sent_ms > self._terms.answer_late_ms
         before = self._answered_ms

@@ -287,6 +287,9 @@ class BrokerLifecycle:
         self._renewed_ms = self._sent_ms
         self._disconnected_ms = None
         dead = self._judging.dead(answer, self.broker_id, self._sent_ms, now_ms)
+        suspicion_ms = self._judging.next_ms(self._sent_ms)
+        if suspicion_ms is not None:
+            self._heartbeat_at_ms = min(self._heartbeat_at_ms, suspicion_ms)
         self._serve_if_possible(now_ms)
         if self._phase is not Phase.LIVE or not self.serves(now_ms):
             return
