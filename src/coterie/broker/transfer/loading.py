@@ -9,8 +9,8 @@ from coterie.base.errors import CoterieError
 from coterie.base.ids import TopicPartition
 from coterie.broker.cluster.changes import CreateTopics, NewTopic, NotChanged
 from coterie.broker.cluster.image import Delta, Image
-from coterie.broker.cluster.postgres.engine import LOCK_VERSION, VERSION
-from coterie.broker.cluster.postgres.rows import read_rows
+from coterie.broker.cluster.postgres.engine import LOCK_VERSION
+from coterie.broker.cluster.postgres.rows import read_image
 from coterie.broker.cluster.postgres.writing import write
 from coterie.broker.topics.topic import Topic
 from coterie.broker.transfer.directory import DirectoryContents
@@ -56,7 +56,7 @@ async def load(
     connection = await connect_or_say(address)
     try:
         insist_on_schema(await read_cluster(connection), address)
-        brokers = brokers or sorted((await _read_image(connection)).brokers) or [contents.node_id]
+        brokers = brokers or sorted((await read_image(connection)).brokers) or [contents.node_id]
         return await _load(connection, contents, CreateTopics(_new_topics(contents.topics, brokers)))
     except LOST as error:
         raise CoterieError(f"{address}: {error or type(error).__name__}") from error
@@ -78,7 +78,7 @@ def _new_topics(topics: Sequence[Topic], brokers: Sequence[int]) -> tuple[NewTop
 
 async def _load(connection: Connection, contents: DirectoryContents, change: CreateTopics) -> LoadedTopics:
     # Looked at before hours are spent, and again once nobody can change it any more.
-    _delta_of(change, await _read_image(connection), 1)
+    _delta_of(change, await read_image(connection), 1)
     names = [TopicPartition(new.name, number) for new in change.topics for number in range(len(new.replicas))]
     first_id = await reserve_partition_ids(connection, len(names))
     async with transaction(
@@ -89,8 +89,8 @@ async def _load(connection: Connection, contents: DirectoryContents, change: Cre
             place = LogPlace(partition_id, log.start_offset, log.end_offset, log.epochs)
             aborted = log.aborted_spans(log.start_offset, log.end_offset)
             await copy_in(connection, place, chunks_of_log(log, partition_id), aborted)
-        await connection.fetchrow(LOCK_VERSION)
-        image = await _read_image(connection)
+        await connection.execute(LOCK_VERSION)
+        image = await read_image(connection)
         delta = _delta_of(change, image, first_id, [contents.logs[name].latest_epoch for name in names])
         refused = await write(connection, change, delta, lanes=0)
         if refused is not None:
@@ -101,11 +101,6 @@ async def _load(connection: Connection, contents: DirectoryContents, change: Cre
         )
     end = sum(contents.logs[name].end_offset for name in names)
     return LoadedTopics(cluster_id, len(change.topics), len(names), end)
-
-
-async def _read_image(connection: Connection) -> Image:
-    version, level = await connection.fetchrow(VERSION)
-    return Image().after(await read_rows(connection, 0, version=version, level=level))
 
 
 def _delta_of(change: CreateTopics, image: Image, first_id: int, epochs: Sequence[int] = ()) -> Delta:

@@ -9,8 +9,7 @@ from typing import BinaryIO, NamedTuple
 
 from coterie.base.errors import CoterieError
 from coterie.broker.cluster.image import Image
-from coterie.broker.cluster.postgres.engine import ONE_SNAPSHOT, VERSION
-from coterie.broker.cluster.postgres.rows import read_rows
+from coterie.broker.cluster.postgres.rows import read_image
 from coterie.storage.log.segment import LOG, OFFSETS_OF_A_SEGMENT, name_of
 from coterie.storage.postgres.advice import connect_or_say
 from coterie.storage.postgres.connecting import LOST, DatabaseAddress
@@ -22,6 +21,7 @@ from coterie.wire.records.batches import scan
 
 SEGMENT_BYTES = 1 << 30
 """Kafka's `log.segment.bytes`."""
+ONE_SNAPSHOT = "ISOLATION LEVEL REPEATABLE READ READ ONLY"
 IDLE_MS = 600_000
 """What was read is written to a disk meanwhile, which may be slow."""
 
@@ -35,9 +35,7 @@ async def snapshot_of(address: DatabaseAddress) -> AsyncIterator[tuple[Connectio
     try:
         insist_on_schema(await read_cluster(connection), address)
         async with transaction(connection, ONE_SNAPSHOT, idle_in_transaction_session_timeout=IDLE_MS):
-            version, level = await connection.fetchrow(VERSION)
-            rows = await read_rows(connection, 0, version=version, level=level)
-            yield connection, Image().after(rows)
+            yield connection, await read_image(connection)
     except LOST as error:
         raise CoterieError(f"{address}: {error or type(error).__name__}") from error
     finally:

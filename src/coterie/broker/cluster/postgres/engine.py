@@ -10,7 +10,7 @@ from coterie.base.ids import PRODUCER_ID_BLOCK
 from coterie.broker.cluster.changes import Change, Changed, LeaveCluster, NotChanged, TakeOver
 from coterie.broker.cluster.engine import MetadataSession
 from coterie.broker.cluster.image import Delta, DoesNotFollow, Image
-from coterie.broker.cluster.postgres.rows import read_rows
+from coterie.broker.cluster.postgres.rows import read_image, read_rows
 from coterie.broker.cluster.postgres.sweeping import Sweeper
 from coterie.broker.cluster.postgres.writing import CHANNEL, LOCK_TIMEOUT_MS, depart, write
 from coterie.broker.cluster.statements import (
@@ -238,7 +238,7 @@ class PostgresSession:
         try:
             return image.after((await read_rows(connection, image.version))[0])
         except DoesNotFollow:
-            return Image().after((await read_rows(connection, 0))[0])
+            return await read_image(connection)
 
 
 class _Refused(Exception):

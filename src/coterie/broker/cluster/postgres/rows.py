@@ -12,6 +12,7 @@ from coterie.broker.cluster.image import (
     BrokerState,
     Delta,
     Endpoint,
+    Image,
     PartitionRow,
     SettingRow,
     TopicRow,
@@ -67,6 +68,12 @@ async def read_rows(connection: Connection, above: int) -> tuple[Delta, int]:
         settings=[_setting(*row) for row in _rows(found[SETTING])],
     )
     return delta, new_partition_id
+
+
+async def read_image(connection: Connection) -> Image:
+    """Return all of the metadata."""
+    delta, _ = await read_rows(connection, 0)
+    return Image().after(delta)
 
 
 def _rows(columns: Sequence[Sequence[Any] | None]) -> Iterable[tuple[Any, ...]]:
