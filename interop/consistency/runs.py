@@ -31,15 +31,17 @@ from interop.consistency.clients import (
     records_of,
 )
 from interop.consistency.history import Copies, FinalRead, History, OffsetRead, write_history
-from interop.consistency.schedule import schedule
+from interop.consistency.schedule import Failure, Kind, schedule
 from interop.consistency.stage import Stage
 from interop.consistency.transactional import Copier, TransactionalProducing
 
-__all__ = ["run"]
+__all__ = ["STUCK", "run"]
 
 ORDERS, QUIET, LEDGER, SOURCE, TARGET = "orders", "quiet", "ledger", "source", "target"
 TOPICS = {ORDERS: 6, QUIET: 12, LEDGER: 3, SOURCE: 3, TARGET: 3}
 COPYING = "copying"
+STUCK = "stuck"
+"""The kind of problem that is none of what the history says."""
 GROUPS = {"range-members": "range", "cooperative-members": "cooperative-sticky"}
 COPIED_WITHIN_S = 60.0
 READ_WITHIN_S = 60.0
@@ -48,11 +50,17 @@ FAILURES_AT_ONCE = 6
 SHOUTS = re.compile(r"rows of another leader|has lost what it had|lacks what it had|Traceback")
 
 
-def run(seed: int, seconds: float, folder: Path, say: Callable[[str], None]) -> list[Problem]:
-    """Return what may not be in a run of so many seconds; its history is kept in the folder."""
+def run(
+    seed: int, seconds: float, folder: Path, say: Callable[[str], None], only: Kind | None = None
+) -> list[Problem]:
+    """Return what may not be in a run of so many seconds; its history is kept in the folder. With `only`,
+    nothing else fails.
+    """
     history = History([Copies(group=COPYING, source=SOURCE, target=TARGET)])
     with Stage(folder) as stage:
-        found = attempt(stage, lambda: work(stage, history, seed, seconds, say), folder)
+        found = attempt(
+            stage, lambda: work(stage, history, schedule(seed, seconds, only), seconds, say), folder
+        )
         found += attempt(stage, lambda: read_all(stage.cluster.bootstrap, history), folder)
         found += shouted(stage)
         (folder / "partitions.txt").write_text(stage.partitions(), encoding="utf-8")
@@ -71,16 +79,18 @@ def attempt(stage: Stage, what: Callable[[], None], folder: Path) -> list[Proble
     except (AssertionError, SetupError, KafkaException) as stuck:
         with (folder / "threads.txt").open("a", encoding="utf-8") as file:
             faulthandler.dump_traceback(file, all_threads=True)
-        return [Problem("stuck", str(stuck))]
+        return [Problem(STUCK, str(stuck))]
     return []
 
 
-def work(stage: Stage, history: History, seed: int, seconds: float, say: Callable[[str], None]) -> None:
+def work(
+    stage: Stage, history: History, planned: list[Failure], seconds: float, say: Callable[[str], None]
+) -> None:
     """Have everybody work while things fail, and a while longer."""
     bootstrap = stage.cluster.bootstrap
     create_topics(bootstrap)
     with working(clients(bootstrap, history), say):
-        play(stage, seed, seconds)
+        play(stage, planned, seconds)
         stage.heal()
         until_copied(bootstrap)
 
@@ -139,12 +149,12 @@ def working(everybody: list[Client], say: Callable[[str], None]) -> Iterator[Non
     assert not idle, f"nothing was done by {', '.join(idle)}"
 
 
-def play(stage: Stage, seed: int, seconds: float) -> None:
+def play(stage: Stage, planned: list[Failure], seconds: float) -> None:
     """Have everything fail that the schedule says, when it says so."""
     begun = now()
     with ThreadPoolExecutor(FAILURES_AT_ONCE) as failing:
         failures = []
-        for failure in schedule(seed, seconds):
+        for failure in planned:
             time.sleep(max(0.0, begun + failure.at_s - now()))
             failures.append(failing.submit(stage.fail, failure))
         time.sleep(max(0.0, begun + seconds - now()))

@@ -31,7 +31,7 @@ class Kind(StrEnum):
     DEAF = "deaf"
     """Requests reach the database, and connections end before the answers."""
     HOLD = "hold"
-    """Requests reach the database up to `seconds` later, on connections that last."""
+    """Requests reach the database about `seconds` later, on connections that last; others may lead then."""
     SLOW = "slow"
     """For `seconds` each request to the database takes some milliseconds more."""
     TERMINATE = "terminate"
@@ -60,7 +60,7 @@ SECONDS = {
     Kind.STOP: (0.0, 1.0),
     Kind.PAUSE: (0.8, 4.5),
     Kind.LATE: (0.05, 2.5),
-    Kind.HOLD: (0.5, 4.0),
+    Kind.HOLD: (1.5, 4.5),
     Kind.SLOW: (1.0, 4.0),
     Kind.RESTART: (0.0, 2.5),
 }
@@ -83,9 +83,16 @@ class Failure:
         return f"{self.at_s:.2f} {self.kind}{where}{lasting}"
 
 
-def schedule(seed: int, seconds: float) -> list[Failure]:
-    """Return what happens in a run of so many seconds, in order; the standby is promoted once a minute."""
+def schedule(seed: int, seconds: float, only: Kind | None = None) -> list[Failure]:
+    """Return what happens in a run of so many seconds, in order; the standby is promoted once a minute.
+
+    With `only`, nothing else happens, and each time all is well again before.
+    """
     random = Random(seed)
+    if only is not None:
+        longest = SECONDS[only][1]
+        times = [at * (longest + 2.0) + BEGINS_S for at in range(int((seconds - ENDS_S) / (longest + 2.0)))]
+        return [Failure(at, only, random.choice(BROKERS), longest) for at in times]
     found = []
     at = BEGINS_S
     while (at := at + random.uniform(0.2, 3.0)) < seconds - ENDS_S:

@@ -44,6 +44,7 @@ WHERE name NOT LIKE '\\_\\_%' ORDER BY name, number, base_offset
 FOLLOWS_WITHIN_S = 30.0
 SETTLED_WITHIN_S = 60.0
 SLOW_S = 0.02
+AT_ONCE_S = 0.1
 CLUSTER = {
     "offsets.topic.num.partitions": "6",
     "transaction.state.log.num.partitions": "6",
@@ -219,9 +220,13 @@ class Stage:
                 link.cut()
             case Kind.DEAF:
                 link.trouble = Trouble.DEAF
-            case Kind.LATE | Kind.HOLD:
-                link.late_s = failure.seconds * random.random()
-                link.trouble = Trouble.LATE if failure.kind is Kind.LATE else Trouble.HELD
+            case Kind.LATE:
+                # Within the time that a lane takes to connect again, or long after.
+                link.late_s = random.choice((failure.seconds, AT_ONCE_S)) * random.random()
+                link.trouble = Trouble.LATE
+            case Kind.HOLD:
+                link.late_s = failure.seconds * random.uniform(0.6, 1.0)
+                link.trouble = Trouble.HELD
             case Kind.SLOW:
                 link.slow_s = SLOW_S
 
