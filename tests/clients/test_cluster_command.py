@@ -33,6 +33,7 @@ def test_of_a_broker_alone_nothing_moves_and_it_is_not_taken_out(
 
     assert (broker["state"], broker["leads"]) == ("live", broker["replicas"])
     assert cluster("balance").said == "each broker has its share already\n"
+    assert cluster("upgrade").said == "the cluster is at level 0, as its software; nothing is raised\n"
     for words, sentence in (
         (("remove", itself), f"broker {itself} runs, at {bootstrap}; stop it, and remove it then"),
         (("remove", "77"), f"there is no broker 77; there are these: {itself}"),

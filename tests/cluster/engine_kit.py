@@ -26,6 +26,7 @@ from coterie.broker.cluster.changes import (
     NewTopic,
     NotChanged,
     PartitionKey,
+    RaiseLevel,
     Reassignment,
     ReassignPartitions,
     RegisterBroker,
@@ -463,6 +464,7 @@ class EngineKit:
         if isinstance(answer, Changed):
             assert isinstance(by_itself, Delta)
             assert answer.version == delta.version == before.version + 1
+            assert by_itself.level == delta.level
             for mine, theirs in (
                 (by_itself.brokers, delta.brokers),
                 (by_itself.topics, delta.topics),
@@ -481,6 +483,7 @@ class EngineKit:
 
 NAMES = st.sampled_from(("a", "b", "a.b", "a_b", "__consumer_offsets"))
 IDS = st.integers(1, 5).map(lambda number: UUID(int=number))
+LEVELS = st.integers(0, 2)
 PLACED = st.lists(st.sampled_from(BROKERS), min_size=1, unique=True).map(tuple)
 REPLICAS = st.lists(PLACED, min_size=1, max_size=3)
 CONFIGS = st.dictionaries(
@@ -508,7 +511,8 @@ def changes(draw: st.DrawFn, image: Image) -> Change:
         lambda: RegisterBroker(
             broker_id, draw(IDS), epoch, AT[: draw(st.integers(0, 2))], draw(st.none() | NAMES)
         ),
-        lambda: RegisterBroker(broker_id, draw(IDS), epoch),
+        lambda: RegisterBroker(broker_id, draw(IDS), epoch, level=draw(LEVELS)),
+        lambda: RaiseLevel(draw(LEVELS)),
         lambda: TakeOver(broker_id, epoch, 0),
         lambda: StartLeaving(broker_id, epoch),
         lambda: LeaveCluster(broker_id, epoch),

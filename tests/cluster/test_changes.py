@@ -19,6 +19,7 @@ from coterie.broker.cluster.changes import (
     NewTopic,
     NotChanged,
     PartitionKey,
+    RaiseLevel,
     Reassignment,
     ReassignPartitions,
     RegisterBroker,
@@ -375,3 +376,18 @@ def test_producer_ids_come_in_blocks_that_nobody_else_gets(cluster: Cluster):
     blocks = [cluster.engine.execute(ReserveProducerIds()) for _ in range(2)]
 
     assert blocks == [ProducerIds(0, 1_000), ProducerIds(1_000, 1_000)]
+
+
+def test_the_level_is_raised_when_the_software_of_all_who_are_not_fenced_has_it(cluster: Cluster):
+    for one in (1, 2):
+        cluster.epochs[one] = cluster.change(RegisterBroker(one, US, cluster.epochs[one], AT, level=2))
+    assert cluster.refused(RaiseLevel(1)) == NotChanged(Why.OLDER_SOFTWARE, names=("3",))
+    cluster.change(LeaveCluster(3, cluster.epochs[3]))
+
+    cluster.change(RaiseLevel(1))
+
+    assert cluster.engine.image.level == 1
+    assert cluster.refused(RaiseLevel(1)).why is Why.CHANGED
+    assert cluster.refused(RegisterBroker(3, US, cluster.epochs[3], AT)).why is Why.OLDER_SOFTWARE
+    cluster.change(RegisterBroker(3, US, cluster.epochs[3], AT, level=1))
+    assert cluster.engine.image.level == 1

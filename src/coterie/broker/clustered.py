@@ -82,7 +82,7 @@ class ClusteredNode:
                 wall_ms=wall or clock,
                 new_uuid=new_uuid,
             ),
-            replica_changes=ReplicaProposals(topics=self.topics, propose=self._propose),
+            replica_changes=self._replica_changes(lifecycle.level),
             producer_ids=ReservedProducerIds(self._reserve_producer_ids),
         )
         self.hosting = NodeHosting(
@@ -108,6 +108,9 @@ class ClusteredNode:
         """
         self.member.look_at_clock()
         self.node.purgatory.expire(self.node.clock.now_ms())
+
+    def _replica_changes(self, level: int) -> ReplicaProposals:
+        return ReplicaProposals(topics=self.topics, propose=self._propose, software_level=level)
 
     def _propose(self, change: Change, answered: Proposed) -> None:
         self.member.propose(change, answered)

@@ -21,10 +21,11 @@ if TYPE_CHECKING:
     from coterie.broker.placement.model import Broker
     from coterie.broker.placement.moving import PlacedPartition, ReplicaMove
     from coterie.client.admin.admin import Admin
-    from coterie.client.admin.messages import ClusterInfo, DescribedTopic
+    from coterie.client.admin.messages import ClusterInfo, DescribedTopic, FeatureLevels
 
 LOOK_EVERY_S = 0.2
 TIMEOUT_S = 60
+LEVEL = "coterie.level"
 
 
 class ClusterCommands(FamilyWithDefault):
@@ -282,3 +283,29 @@ def no_such_broker(broker: int, found: ClusterInfo) -> CoterieError:
     """Return the error about an id that no broker has."""
     ids = ", ".join(str(one.broker_id) for one in sorted(found.brokers))
     return CoterieError(f"there is no broker {broker}; there are these: {ids}")
+
+
+# -- upgrade
+
+
+@command.command("upgrade")
+@asks_cluster
+def upgrade_command(ask: AskCluster) -> CommandResult:
+    """Raise the cluster's level to that of its software.
+
+    Of brokers over a database: after an upgrade of all of them. From then on they rely on what their software
+    has that older software lacks, and older software is no member any more.
+    """
+
+    async def upgrade(admin: Admin) -> FeatureLevels:
+        found = await admin.describe_feature(LEVEL)
+        if found.supported > found.finalized:
+            await admin.update_feature(LEVEL, found.supported)
+        return found
+
+    found = ask(upgrade)
+    after = max(found)
+    said = f"the cluster is at level {after}"
+    raised = after > found.finalized
+    said += f", and was at {found.finalized}" if raised else ", as its software; nothing is raised"
+    return CommandResult({"before": found.finalized, "after": after}, [said])

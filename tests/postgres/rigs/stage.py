@@ -17,7 +17,7 @@ TABLES = "brokers, lanes, topics, partitions, settings"
 EMPTY = f"""
 SET search_path = coterie;
 TRUNCATE {TABLES};
-UPDATE cluster SET version = 0, next_partition_id = 1, next_producer_id = 0
+UPDATE cluster SET version = 0, level = 0, next_partition_id = 1, next_producer_id = 0
 """
 WITHIN_S = 20.0
 

@@ -105,7 +105,7 @@ class ClusterRig:
                 wall_ms=lambda: NOW_MS,
                 new_uuid=lambda: UUID(int=7919 * next(self._numbers)),
             ),
-            replica_changes=ReplicaProposals(topics=self.topics, propose=self.propose)
+            replica_changes=ReplicaProposals(topics=self.topics, propose=self.propose, software_level=2)
             if self._moves_replicas
             else None,
             producer_ids=ReservedProducerIds(self._reserve),

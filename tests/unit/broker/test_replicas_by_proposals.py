@@ -32,6 +32,7 @@ from unit.broker.admin_rig import Rig, part
 from unit.broker.cluster_rig import PROCESS, Asked, ClusterRig
 
 API_VERSIONS, ELECT, REASSIGN, LIST, QUORUM, DESCRIBE_CLUSTER, UNREGISTER = 18, 43, 45, 46, 55, 60, 64
+UPDATE = 57
 PREFERRED, UNCLEAN = 0, 1
 FLIGHTS = UUID(int=1)
 Said = tuple[str, str | None]
@@ -410,3 +411,45 @@ def test_one_of_several_over_files_moves_no_replicas():
     assert {ELECT, LIST} < served(rig.node)
     with pytest.raises(Hangup):
         rig.node.handlers[REASSIGN, 1]
+
+
+# -- the level
+
+
+def update(rig: ClusterRig, name: str, level: int, *, kind: int = 1, version: int = 2) -> Any:
+    one = part(UPDATE, version, "FeatureUpdateKey", feature=name, max_version_level=level, upgrade_type=kind)
+    return rig.ask(UPDATE, version, feature_updates=(one,), timeout=timedelta(seconds=1))
+
+
+def features(rig: ClusterRig) -> tuple[dict[str, int], dict[str, int]]:
+    answer = rig.ask(API_VERSIONS, 3, client_software_name="a", client_software_version="1")
+    supported = {one.name: one.max_version for one in answer.supported_features}
+    return supported, {one.name: one.max_version_level for one in answer.finalized_features}
+
+
+def test_the_level_is_a_feature_that_is_raised_once_all_software_has_it(rig: ClusterRig):
+    assert features(rig) == ({"coterie.level": 2}, {"transaction.version": 2})
+    start = "Invalid update version 2 for feature coterie.level."
+    older = said(update(rig, "coterie.level", 2))
+    assert older == ("invalid_update_version", f"{start} the software of broker 1 is of a lower level")
+
+    for one, epoch in rig.epochs.items():
+        rig.change(RegisterBroker(one, PROCESS, epoch, level=2))
+    rig.hear()
+
+    assert said(update(rig, "coterie.level", 2)) == NONE
+    assert features(rig)[1]["coterie.level"] == 2
+    assert said(update(rig, "coterie.level", 2)) == NONE
+    [result] = update(rig, "coterie.level", 1, version=1).results
+    assert result.error_code.name == "invalid_update_version"
+
+
+def test_no_other_feature_is_raised_and_none_lowered(rig: ClusterRig):
+    for name, level, kind in (("metadata.version", 20, 1), ("coterie.level", 1, 2), ("coterie.level", 0, 1)):
+        code, words = said(update(rig, name, level, kind=kind))
+        assert code == "invalid_update_version"
+        assert words is not None
+        assert words.startswith(f"Invalid update version {level} for feature {name}. ")
+    code, words = said(update(rig, "coterie.level", 3))
+    assert words is not None
+    assert words.endswith("is of a lower level")

@@ -32,6 +32,7 @@ ADMIN_RPCS: dict[int, Rpc[Any]] = {
     ApiKey.DELETE_GROUPS: messages.delete_group("g"),
     ApiKey.OFFSET_DELETE: messages.delete_offsets("g", [B, A]),
     ApiKey.DESCRIBE_CLUSTER: messages.describe_cluster(fenced=True),
+    ApiKey.UPDATE_FEATURES: messages.update_feature("coterie.level", 2, timeout_ms=900),
     ApiKey.UNREGISTER_BROKER: messages.unregister_broker(3),
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: messages.alter_reassignments({A: (1, 2), B: (3,)}, timeout_ms=900),
     ApiKey.LIST_PARTITION_REASSIGNMENTS: messages.list_reassignments(timeout_ms=900),

@@ -12,7 +12,7 @@ from typing import Final
 
 __all__ = ["FAMILIES", "served_apis"]
 
-ALTER_REASSIGNMENTS, UNREGISTER_BROKER = 45, 64
+ALTER_REASSIGNMENTS, UPDATE_FEATURES, UNREGISTER_BROKER = 45, 57, 64
 
 # Which module of `api` answers which API. They are imported on their first request: start-up stays
 # short.
@@ -66,6 +66,7 @@ FAMILIES: Final[Mapping[int, str]] = {
     50: "security",
     51: "security",
     55: "replicas",
+    57: "replicas",
     60: "admin",
     61: "producers",
     64: "replicas",
@@ -80,7 +81,7 @@ def served_apis(*, alone: bool, replicas_are_moved: bool) -> frozenset[int]:
     """Return the keys of the APIs that a broker serves: one of several whose logs are files of its own moves
     no replicas, and which brokers there are changes only where they register by themselves.
     """
-    left_out = set() if replicas_are_moved else {UNREGISTER_BROKER}
+    left_out = set() if replicas_are_moved else {UPDATE_FEATURES, UNREGISTER_BROKER}
     if not (alone or replicas_are_moved):
         left_out.add(ALTER_REASSIGNMENTS)
     return frozenset(FAMILIES) - left_out

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from coterie.broker.placement.model import Replicas
     from coterie.broker.runtime.leadership import Leadership
     from coterie.broker.topics.catalog import TopicCatalog, TopicChanges
+    from coterie.broker.topics.replica_proposals import ReplicaProposals
     from coterie.broker.topics.topic import (
         Topic,
     )
@@ -36,6 +37,7 @@ NO_BROKER = -1  # the id of a broker where there is none
 GROUP_KEY, TRANSACTION_KEY, SHARE_KEY = 0, 1, 2
 COORDINATED = {GROUP_KEY: OFFSETS_TOPIC, TRANSACTION_KEY: TRANSACTIONS_TOPIC}
 TRANSACTION_VERSION = ("transaction.version", 2)
+LEVEL_FEATURE = "coterie.level"  # of brokers over a database, that of their software and of the cluster
 AUTHORIZED_OPERATIONS_UNASKED = -(2**31)
 NAMED_SINCE = 3  # since this version of ApiVersions a client says which software it is (KIP-511)
 # By somebody else, or perhaps after all: whoever asks again will see.
@@ -52,6 +54,7 @@ class Parts(NamedTuple):
     topics: TopicCatalog
     topic_manager: TopicChanges
     leadership: Leadership
+    replica_changes: ReplicaProposals | None
     apis: frozenset[int]
 
 
@@ -70,7 +73,7 @@ def api_versions(parts: Parts, ctx: Context, request: Any) -> Any:
         return build(response_type(18, ctx.version), error_code=Code.INVALID_REQUEST, api_keys=())
     mark("versions-told", ctx.api_key)
     ranges = tuple((key, APIS[key].least, APIS[key].most) for key in sorted(parts.apis))
-    return _versions(ctx.version, Code.NONE, ranges)
+    return _versions(ctx.version, Code.NONE, ranges, parts.replica_changes)
 
 
 def versions_refused() -> Any:
@@ -80,14 +83,20 @@ def versions_refused() -> Any:
     return _versions(0, Code.UNSUPPORTED_VERSION, ((18, api.least, api.most),))
 
 
-def _versions(version: int, code: Code, ranges: tuple[tuple[int, int, int], ...]) -> Any:
+def _versions(
+    version: int,
+    code: Code,
+    ranges: tuple[tuple[int, int, int], ...],
+    levels: ReplicaProposals | None = None,
+) -> Any:
     cls = entity("api_versions", version, "ApiVersion", "response")
     keys = tuple(build(cls, api_key=key, min_version=low, max_version=high) for key, low, high in ranges)
-    return build(response_type(18, version), error_code=code, api_keys=keys, **_features(version))
+    return build(response_type(18, version), error_code=code, api_keys=keys, **_features(version, levels))
 
 
-def _features(version: int) -> dict[str, Any]:
-    """Return the fields for Kafka's features: by them Java bumps epochs with EndTxn 5 (KIP-890).
+def _features(version: int, levels: ReplicaProposals | None) -> dict[str, Any]:
+    """Return the fields for features. By Kafka's Java bumps epochs with EndTxn 5 (KIP-890). Ours is the level
+    of the broker's software, and that of the cluster, from 1 on.
 
     One that may be 0 is supported is not said before version 4, whose clients can read it (KAFKA-17011).
     """
@@ -97,12 +106,18 @@ def _features(version: int) -> dict[str, Any]:
     supported = entity("api_versions", version, "SupportedFeatureKey", "response")
     finalized = entity("api_versions", version, "FinalizedFeatureKey", "response")
     readable = version >= 4
+    there = [build(supported, name=name, min_version=0, max_version=level)] * readable
+    agreed = [build(finalized, name=name, max_version_level=level, min_version_level=level)]
+    if levels is not None and levels.software_level:
+        most = levels.software_level
+        there.append(build(supported, name=LEVEL_FEATURE, min_version=1, max_version=most))
+    if levels is not None and levels.level:
+        at = levels.level
+        agreed.append(build(finalized, name=LEVEL_FEATURE, max_version_level=at, min_version_level=at))
     return {
-        "supported_features": (build(supported, name=name, min_version=0, max_version=level),) * readable,
+        "supported_features": tuple(there),
         "finalized_features_epoch": 0,
-        "finalized_features": (
-            build(finalized, name=name, max_version_level=level, min_version_level=level),
-        ),
+        "finalized_features": tuple(agreed),
     }
 
 

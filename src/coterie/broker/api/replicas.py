@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
 from coterie.base.topic_names import RESERVED_TOPIC
-from coterie.broker.api.metadata import controller_of
+from coterie.broker.api.metadata import LEVEL_FEATURE, controller_of
 from coterie.broker.net.context import Context, milliseconds
 from coterie.broker.placement import manual
 from coterie.broker.refusal import Refusal
@@ -35,7 +35,9 @@ if TYPE_CHECKING:
     from coterie.broker.topics.replica_proposals import ReplicaProposals
 
 ELECT_LEADERS, ALTER_REASSIGNMENTS, LIST_REASSIGNMENTS, DESCRIBE_QUORUM = 43, 45, 46, 55
-UNREGISTER_BROKER = 64
+UPDATE_FEATURES, UNREGISTER_BROKER = 57, 64
+UPGRADE = 1  # of a feature
+ALL_OR_NONE_SINCE = 2  # since this version of UpdateFeatures no feature has a result of its own
 PREFERRED, UNCLEAN = 0, 1  # elections
 FIRST_EPOCH = 1  # of the one that leads the metadata
 
@@ -341,10 +343,53 @@ def unregister_broker(parts: Parts, ctx: Context, request: Any) -> Pieces[Any]:
     return build(response_type(UNREGISTER_BROKER, ctx.version), error_code=code, error_message=text)
 
 
+# -- UpdateFeatures
+
+
+def update_features(parts: Parts, ctx: Context, request: Any) -> Pieces[Any]:
+    """Raise the cluster's level, which is the one feature that may be updated; it is never lowered."""
+    refusals: list[Refusal | None] = []
+    for one in request.feature_updates:
+        refusals.append((yield from _update_feature(parts, one, request)))
+        yield None
+    failed = next((one for one in refusals if one is not None), None)
+    code, text = failed or (Code.NONE, None)
+    api = "update_features"
+    results = ()
+    if ctx.version < ALL_OR_NONE_SINCE:
+        result_type = entity(api, ctx.version, "UpdatableFeatureResult", "response")
+        results = tuple(
+            build(result_type, feature=one.feature, error_code=result, error_message=words)
+            for one, (result, words) in zip(
+                request.feature_updates, (one or (Code.NONE, None) for one in refusals), strict=True
+            )
+        )
+        code, text = Code.NONE, None
+    cls = response_type(UPDATE_FEATURES, ctx.version)
+    return build(cls, error_code=code, error_message=text, results=results)
+
+
+def _update_feature(parts: Parts, one: Any, request: Any) -> Pieces[Refusal | None]:
+    assert parts.replica_changes is not None, "it is not served"
+    level, kind = one.max_version_level, getattr(one, "upgrade_type", UPGRADE)
+    start = f"Invalid update version {level} for feature {one.feature}."
+    if one.feature != LEVEL_FEATURE:
+        return Refusal(Code.INVALID_UPDATE_VERSION, f"{start} Brokers do not support this feature.")
+    if kind != UPGRADE or getattr(one, "allow_downgrade", False) or level < 1:
+        return Refusal(Code.INVALID_UPDATE_VERSION, f"{start} It is never lowered.")
+    if getattr(request, "validate_only", False):
+        return None
+    refusal = yield from parts.replica_changes.raise_level(level)
+    if refusal is None or refusal.code is not Code.INVALID_UPDATE_VERSION:
+        return refusal
+    return Refusal(refusal.code, f"{start} {refusal.message}")
+
+
 HANDLERS = {
     ELECT_LEADERS: elect_leaders,
     ALTER_REASSIGNMENTS: alter_reassignments,
     LIST_REASSIGNMENTS: list_reassignments,
     DESCRIBE_QUORUM: describe_quorum,
+    UPDATE_FEATURES: update_features,
     UNREGISTER_BROKER: unregister_broker,
 }

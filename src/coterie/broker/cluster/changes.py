@@ -43,6 +43,7 @@ class Why(StrEnum):
     NOT_LIVE = "the broker that is to lead is not live"
     NOT_REGISTERED = "no such broker is registered"
     LIVES = "the broker is not fenced"
+    OLDER_SOFTWARE = "the software of a broker is of a lower level"
     BEATS_ON = "the broker has sent a heartbeat meanwhile"
     NAME_TAKEN = "there is a topic of the name"
     NAME_COLLIDES = "there is a topic whose name differs only in dots and underscores"
@@ -59,7 +60,8 @@ class Changed(NamedTuple):
 
 class NotChanged(NamedTuple):
     """A change was refused: nothing of it was made. `broker_epoch` is the one that the engine has for the
-    broker, 0 for none, and `incarnation` the process that it was given to; `names` are the topics at fault.
+    broker, 0 for none, and `incarnation` the process that it was given to; `names` are the topics or the
+    brokers at fault.
     """
 
     why: Why
@@ -91,11 +93,12 @@ def _delta(
     topics: Sequence[TopicRow] = (),
     partitions: Sequence[PartitionRow] = (),
     settings: Sequence[SettingRow] = (),
+    level: int | None = None,
 ) -> Delta:
     return Delta(
         above=image.version,
         version=image.version + 1,
-        level=image.level,
+        level=image.level if level is None else level,
         brokers=brokers,
         topics=topics,
         partitions=partitions,
@@ -139,6 +142,8 @@ class RegisterBroker(NamedTuple):
             return NotChanged(Why.OTHER_EPOCH)
         if there is not None and there.broker_epoch != self.replaces:
             return NotChanged(Why.OTHER_EPOCH, there.broker_epoch, there.incarnation)
+        if self.level < image.level:
+            return NotChanged(Why.OLDER_SOFTWARE, self.replaces)
         version = image.version + 1
         row = BrokerRow(
             broker_id=self.broker_id,
@@ -221,6 +226,23 @@ class UnregisterBroker(NamedTuple):
             return NotChanged(Why.LIVES, row.broker_epoch, row.incarnation)
         gone = row._replace(incarnation=ZERO_UUID, listeners=(), rack=None, version=image.version + 1)
         return _delta(image, brokers=[gone])
+
+
+class RaiseLevel(NamedTuple):
+    """Brokers rely on each other from now on for what software of a level does: each that is not fenced has
+    it, and none of a lower one registers any more.
+    """
+
+    level: int
+
+    def rows(self, image: Image, new_partition_id: int) -> Delta | NotChanged:
+        """Return no rows: the level is the cluster's."""
+        older = tuple(str(one) for one in image.unfenced if image.brokers[one].level < self.level)
+        if older:
+            return NotChanged(Why.OLDER_SOFTWARE, names=older)
+        if self.level <= image.level:
+            return NotChanged(Why.CHANGED)
+        return _delta(image, level=self.level)
 
 
 # -- who leads
@@ -459,6 +481,7 @@ Change: TypeAlias = (
     | StartLeaving
     | LeaveCluster
     | UnregisterBroker
+    | RaiseLevel
     | GiveLeadership
     | ReassignPartitions
     | ElectLeaders

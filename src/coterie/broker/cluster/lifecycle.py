@@ -133,6 +133,11 @@ class BrokerLifecycle:
     # -- what others ask
 
     @property
+    def level(self) -> int:
+        """The level of the broker's software."""
+        return self._registration.level
+
+    @property
     def phase(self) -> Phase:
         """Where the broker is in its life, as far as it has looked at the clock."""
         return Phase.SUSPENDED if self._phase is Phase.LIVE and self._suspended else self._phase
@@ -326,9 +331,8 @@ class BrokerLifecycle:
         if self._phase is Phase.STARTING and not self.broker_epoch and self._change is None:
             replaces = 0 if row is None else row.broker_epoch
             self._registration = self._registration._replace(replaces=replaces)
-        if self.image.level > self._registration.level:
-            level = self._registration.level
-            self._end(f"the cluster is at level {self.image.level}, and this software at {level}")
+        if self.image.level > self.level:
+            self._end(f"the cluster is at level {self.image.level}, and this software at {self.level}")
         elif row is not None and self._is_over(row):
             self._epoch_gone(now_ms)
         else:

@@ -16,6 +16,7 @@ from coterie.broker.cluster.changes import (
     ElectLeaders,
     NotChanged,
     PartitionKey,
+    RaiseLevel,
     Reassignment,
     ReassignPartitions,
     UnregisterBroker,
@@ -40,7 +41,9 @@ Planned: TypeAlias = Change | Refusal | None
 class ReplicaProposals:
     """The changes of a broker that is one of several over an engine which has the records."""
 
-    def __init__(self, *, topics: ClusterTopics, propose: Propose) -> None:
+    def __init__(self, *, topics: ClusterTopics, propose: Propose, software_level: int = 0) -> None:
+        self.software_level = software_level
+        """The highest that the cluster's can be raised to by this broker."""
         self._topics = topics
         self._propose = propose
 
@@ -102,6 +105,25 @@ class ReplicaProposals:
                 return Refusal(Code.INVALID_REQUEST, f"Broker {broker_id} is running; stop it first.")
             proposed = True
             return UnregisterBroker(broker_id, row.broker_epoch)
+
+        return (yield from self._carry_out(plan))
+
+    @property
+    def level(self) -> int:
+        """The cluster's level: what brokers rely on of each other."""
+        return self._topics.image.level
+
+    def raise_level(self, level: int) -> Pieces[Refusal | None]:
+        """Have brokers rely on what software of a level does, where the software of all has it."""
+
+        def plan(image: Image) -> Planned:
+            older = [one for one in image.unfenced if image.brokers[one].level < level]
+            if level > self.software_level or older:
+                who = f"broker {older[0]}" if older else "the broker that was asked"
+                return Refusal(Code.INVALID_UPDATE_VERSION, f"the software of {who} is of a lower level")
+            if level < image.level:
+                return Refusal(Code.INVALID_UPDATE_VERSION, f"the cluster is at level {image.level} already")
+            return RaiseLevel(level) if level > image.level else None
 
         return (yield from self._carry_out(plan))
 

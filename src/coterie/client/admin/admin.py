@@ -30,6 +30,7 @@ from coterie.client.admin.messages import (
     CreatedTopic,
     DescribedTopic,
     DescribedTransaction,
+    FeatureLevels,
     ListedTransaction,
     Operation,
     Resource,
@@ -106,6 +107,16 @@ class Admin(HintsAtMethods):
         done = {Code.BROKER_ID_NOT_REGISTERED: nothing}
         question = requests.unregister_broker(broker_id)
         await self._brokers.change(f"broker {broker_id}", question, done=done)
+
+    async def describe_feature(self, name: str) -> FeatureLevels:
+        """Return the levels of a feature: of the software of the controller, and of the cluster."""
+        question, controller = requests.describe_feature(name), self._brokers.controller
+        return await self._brokers.ask(f"feature {name}", question, of=controller)
+
+    async def update_feature(self, name: str, level: int) -> None:
+        """Have the cluster rely on a feature at a higher level."""
+        update = requests.update_feature(name, level, timeout_ms=self._timeout_ms)
+        await self._brokers.change(f"feature {name}", update, done={})
 
     # -- replicas
 

@@ -15,11 +15,12 @@ from coterie.base.errors import RefusedBy
 from coterie.base.ids import TopicPartition
 from coterie.base.settings import nearest
 from coterie.client.net.addresses import Address
-from coterie.client.net.messages import TRANSACTION, Rpc, by_topic, metadata, rpc
+from coterie.client.net.messages import TRANSACTION, Rpc, api_versions, by_topic, metadata, rpc
 from coterie.wire.api.apis import ApiKey
 from coterie.wire.api.codec import only
 
 PREFERRED = 0  # elections
+UPGRADE = 1  # of a feature
 BY_DEFAULT = -1  # as a number of partitions or replicas: what the broker's settings say
 UNKNOWN_SETTING = "Unknown topic config name: "  # as brokers say it, the name behind it
 
@@ -81,6 +82,37 @@ def unregister_broker(broker_id: int) -> Rpc[None]:
         refused(answer.error_code, answer.error_message, f"broker {broker_id}")
 
     return rpc(ApiKey.UNREGISTER_BROKER, read, broker_id=broker_id)
+
+
+class FeatureLevels(NamedTuple):
+    """The highest level of a feature that a broker's software has, and the one that its cluster is at."""
+
+    supported: int
+    finalized: int
+
+
+def describe_feature(name: str) -> Rpc[FeatureLevels]:
+    """Return the request for the levels of a feature; 0 where a broker does not know it."""
+
+    def read(answer: Any) -> FeatureLevels:
+        refused(answer.error_code, None, "ApiVersions")
+        supported = {one.name: one.max_version for one in answer.supported_features}
+        finalized = {one.name: one.max_version_level for one in answer.finalized_features}
+        return FeatureLevels(supported.get(name, 0), finalized.get(name, 0))
+
+    return Rpc(ApiKey.API_VERSIONS, lambda _: api_versions(), read)
+
+
+def update_feature(name: str, level: int, *, timeout_ms: int) -> Rpc[None]:
+    """Return a request that a cluster rely on a feature at a higher level."""
+
+    def read(answer: Any) -> None:
+        refused(answer.error_code, answer.error_message, f"feature {name}")
+        for one in getattr(answer, "results", ()):
+            refused(one.error_code, one.error_message, f"feature {name}")
+
+    update = {"feature": name, "max_version_level": level, "upgrade_type": UPGRADE}
+    return rpc(ApiKey.UPDATE_FEATURES, read, feature_updates=[update], timeout=timeout_ms)
 
 
 # -- replicas

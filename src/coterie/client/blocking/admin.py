@@ -27,6 +27,8 @@ class BlockingAdmin(BlockingFace[Admin]):
 
     describe_cluster = waiting(Admin.describe_cluster)
     unregister_broker = waiting(Admin.unregister_broker)
+    describe_feature = waiting(Admin.describe_feature)
+    update_feature = waiting(Admin.update_feature)
 
     alter_partition_reassignments = waiting(Admin.alter_partition_reassignments)
     list_partition_reassignments = waiting(Admin.list_partition_reassignments)

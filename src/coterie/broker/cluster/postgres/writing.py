@@ -68,7 +68,8 @@ ON CONFLICT (scope, name) DO UPDATE SET value = excluded.value, version = exclud
 """
 NEXT_VERSION = """
 WITH next AS (
-  UPDATE coterie.cluster SET version = $1, next_partition_id = greatest(next_partition_id, $2)
+  UPDATE coterie.cluster
+  SET version = $1, next_partition_id = greatest(next_partition_id, $2), level = $4
   RETURNING version)
 SELECT pg_notify($3, version::text) FROM next
 """
@@ -127,7 +128,7 @@ async def write(connection: Connection, change: Change, delta: Delta, *, lanes: 
     if delta.settings:
         await connection.execute(WRITE_SETTINGS, *_columns([_setting(row) for row in delta.settings]))
     behind = max((row.partition_id for row in delta.partitions), default=0) + 1
-    await connection.execute(NEXT_VERSION, delta.version, behind, CHANNEL)
+    await connection.execute(NEXT_VERSION, delta.version, behind, CHANNEL, delta.level)
     return None
 
 
