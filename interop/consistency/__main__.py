@@ -1,6 +1,6 @@
 """`python -m interop.consistency [--runs N] [--seconds S] [--seed N]`: runs over fresh brokers and databases,
 each with the next seed; what fails when is the seed's. Ends with 1 if something may not be, with its history
-and the brokers' logs kept. `--planted gate` or `lives` takes one of these out, and then it must be found.
+and the brokers' logs kept. `--planted gate` or `lives` takes one of these out, and fails if it is not found.
 """
 
 from __future__ import annotations

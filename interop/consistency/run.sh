@@ -1,5 +1,5 @@
 #!/bin/bash
 # RUNS runs of SECONDS_EACH over brokers, databases and connections that fail, from seed SEED on, which is printed;
-# PLANTED=gate or lives takes that out of the brokers, and then it must be found.
+# PLANTED=gate or lives takes that out of the brokers, and a run that shows nothing then fails.
 cd "$REPOSITORY" && exec "$PYTHON" -m interop.consistency --runs "${RUNS:-5}" --seconds "${SECONDS_EACH:-60}" \
     ${SEED:+--seed "$SEED"} ${PLANTED:+--planted "$PLANTED"}
