@@ -67,7 +67,12 @@ def test_brokers_and_clients_that_run_go_by_what_was_brought_back(
     with ConfluentAdmin(cluster.bootstrap) as admin:
         admin.create(f"{topic}-later")
     reader = Consumer(
-        {"bootstrap.servers": cluster.bootstrap, "group.id": group, "auto.offset.reset": "latest"}
+        {
+            "bootstrap.servers": cluster.bootstrap,
+            "group.id": f"{group}-none",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "latest",
+        }
     )
     reader.assign([TopicPartition(topic, 0, 0)])
     assert [reader.poll(30).value() for _ in "abcde"] == [b"a", b"b", b"c", b"d", b"e"]
