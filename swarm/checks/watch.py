@@ -71,6 +71,8 @@ class GroupWatch:
     """A failed append may have taken back anything since the last look."""
     again_ms: int = 0
     """When the join phase was last given its time anew, since nobody was there to begin with (LD-4)."""
+    begun_before: bool = False
+    """The phase that was seen first may have begun long before."""
     sync_from_ms: int = 0
     sync_limit_ms: int = 0
     longest_ms: int = 0
@@ -136,7 +138,7 @@ class GroupWatch:
 
     def _enter(self, group: Group, now_ms: int, patience: Patience) -> None:
         """Note when a phase began and how long it may last."""
-        self.phase_ms, self.again_ms = now_ms, 0
+        self.phase_ms, self.again_ms, self.begun_before = now_ms, 0, False
         self.longest_ms = max(self.longest_ms, group.rebalance_timeout_ms())
         self.limit_ms = self.longest_ms
         self.initial = group.initial
@@ -228,7 +230,7 @@ class GroupWatch:
         """Whether it missed the join phase (RB-5); a static one may (ST-11)."""
         if self.state is not State.PREPARING or known.waits or known.static:
             return False
-        least_ms = 0 if self.initial else self.limit_ms
+        least_ms = 0 if self.initial or self.begun_before else self.limit_ms
         return now_ms >= self.phase_ms + least_ms
 
     def _never_synced(self, known: Seen, now_ms: int) -> bool:

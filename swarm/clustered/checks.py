@@ -38,6 +38,8 @@ class ClusteredChecks(Checks):
         self._unheard: set[Call] = (
             set()
         )  # what has come before the process has heard that the database went back
+        self._led_anew: set[int] = set()  # partitions of which nobody has looked at the shard since
+        self._returned: dict[int, set[str]] = {}  # groups of shards whose takeover was undone, by partition
         self._since: dict[Process, int] = {}  # when a process has suspended itself
         self._suspensions: dict[Process, int] = {}  # how often it has
 
@@ -95,6 +97,7 @@ class ClusteredChecks(Checks):
         """Take note that a partition is led by another, or in another epoch."""
         self.life[partition] += 1
         self._new_life(partition)
+        self._led_anew.add(partition)
 
     def fell_back(self) -> None:
         """Take note that the database is what it was before: what was answered meanwhile is undone."""
@@ -150,13 +153,27 @@ class ClusteredChecks(Checks):
     def _look_at(self, process: Process, partition: int, asked: set[str] | None) -> None:
         host = process.node.coordinator.hosts.get(partition)
         led = self.cluster.led[partition]
-        if host is not None and self._seen.get(partition) is not host:  # loaded anew
+        loaded = host is not None and self._seen.get(partition) is not host
+        if host is not None and loaded:
             self._seen[partition] = host
             self._new_life(partition)
         if host is not None and host.epoch == led.epoch and cast("ClusteredProcess", process).follows:
+            self._note_return(partition, host, loaded=loaded)
             super()._look_at(process, partition, asked)
+            for group_id in self._returned[partition] & self._watches[partition].keys():
+                self._watches[partition][group_id].begun_before = True
+                self._returned[partition].discard(group_id)
         else:
             self._read(process, partition)
+
+    def _note_return(self, partition: int, host: ShardHost, *, loaded: bool) -> None:
+        """Note which groups have gone on through a takeover that a fall-back has undone: of what they do
+        nobody knows when it began.
+        """
+        if partition in self._led_anew:
+            self._led_anew.discard(partition)
+            self._returned[partition] = set() if loaded else {*host.shard.groups}
+        self._returned.setdefault(partition, set())
 
     def _is_refused(self, process: Process) -> bool:
         return self.world.now_ms < cast("ClusteredProcess", process).refused_until_ms
