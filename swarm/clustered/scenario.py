@@ -14,7 +14,7 @@ from coterie.broker.cluster.terms import LifecycleTerms
 from swarm.checks.invariants import Mistakes
 from swarm.clients.producers import Producer
 from swarm.clustered.checks import ClusteredChecks
-from swarm.clustered.cluster import DatabaseCluster
+from swarm.clustered.cluster import READY_MS, DatabaseCluster
 from swarm.clustered.processes import ClusteredProcess
 from swarm.clustered.producers import ClusteredProducer
 from swarm.options import Options, draw
@@ -100,10 +100,14 @@ class ClusteredScenario(Scenario):
         return ClusteredProducer(self.cluster, name)
 
     def _settle(self) -> None:
-        """Wait first until leaders have given what others are preferred for: groups that move lose what their
-        log does not tell, as that a member has left in a rebalance which is under way.
+        """Wait first until leaders have given what others are preferred for. A group that moves loses what
+        its log does not tell: that a member has left in a rebalance which is under way, and all assignors but
+        the one that was chosen (LO-3).
         """
-        self.world.run(self.world.now_ms + AFTER_MS)
+        self.world.run(self.world.now_ms + AFTER_MS + READY_MS)
+        for seat in self.seats:
+            if seat.reader is not None:
+                self._refresh(seat.reader)
         super()._settle()
 
     # -- trouble
