@@ -27,13 +27,19 @@ from coterie.broker.processes.settings import broker_ids, settings_of
 from coterie.broker.processes.supervision import RestartTerms
 from coterie.broker.config.settings import BrokerSettings
 
+class ReadsLate(Parent):
+    def _read(self, broker_id, process):
+        process.wait()
+        super()._read(broker_id, process)
+
+
 data, count, *command = sys.argv[1:]
 given = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": data, "node.id": "4"}
 to_standard_error("info")
 if not command:
     code, sentence = serve_processes(given, int(count), "info")
 else:
-    parent = Parent(
+    parent = {PARENT}(
         broker_ids(BrokerSettings.of(given), int(count)),
         lambda broker_id, port: settings_of(given, broker_id, processes=1, port=port),
         log_level="info",
@@ -64,9 +70,9 @@ PASSES_ON = (
 
 
 @contextmanager
-def parent(data: Path, count: int, *command: str) -> Iterator[subprocess.Popen[str]]:
+def parent(data: Path, count: int, *command: str, kind: str = "Parent") -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
-        [sys.executable, "-c", PARENT, str(data), str(count), *command],
+        [sys.executable, "-c", PARENT.replace("{PARENT}", kind), str(data), str(count), *command],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -131,6 +137,12 @@ def test_a_child_that_ends_again_and_again_ends_all_with_a_sentence(tmp_path: Pa
         log = process.stderr.read()
         assert log.count("broker 4 is process ") == 4
         assert "broker 4 has ended with exit code 3; it is started again at once" in log
+
+
+def test_a_child_that_was_ready_and_ended_at_once_was_ready(tmp_path: Path):
+    with parent(tmp_path, 1, sys.executable, "-c", ENDS, kind="ReadsLate") as process:
+        ready(process)
+        assert line_of(process.stdout).startswith("exit 1 broker 4 has ended 4 times in a row")
 
 
 def test_a_signal_once_more_kills_a_child_that_does_not_stop(tmp_path: Path):

@@ -40,6 +40,7 @@ log = logging.getLogger("coterie.broker")
 COMMAND = (sys.executable, "-m", "coterie.broker.processes.child")
 READY = "ready"
 NEWS = "changed"
+OUTPUT_WITHIN_S = 1.0
 Event: TypeAlias = Callable[[], Sequence[Action]]
 
 
@@ -149,8 +150,9 @@ class Parent:
             process.stdin.write(json.dumps({"settings": settings, "log_level": self._log_level}) + "\n")
             process.stdin.flush()
         os.set_blocking(process.stdin.fileno(), False)
-        for watch in (self._read, self._wait):
-            threading.Thread(target=watch, args=(broker_id, process), daemon=True).start()
+        reading = threading.Thread(target=self._read, args=(broker_id, process), daemon=True)
+        reading.start()
+        threading.Thread(target=self._wait, args=(broker_id, process, reading), daemon=True).start()
 
     def _take_note_of_end(self, broker_id: int, status: int, again_in_ms: int | None) -> None:
         process = self._processes.pop(broker_id, None)
@@ -191,9 +193,12 @@ class Parent:
                 elif word == NEWS:
                     self._events.put(partial(self._changed, broker_id))
 
-    def _wait(self, broker_id: int, process: subprocess.Popen[str]) -> None:
-        """Wait for the end: that of its output may be later, where it has started others."""
+    def _wait(self, broker_id: int, process: subprocess.Popen[str], reading: threading.Thread) -> None:
+        """Wait for the end, and for that of its output, which may say that it was ready. Where it has started
+        others its output goes on, and is not waited for.
+        """
         status = process.wait()
+        reading.join(OUTPUT_WITHIN_S)
         self._events.put(lambda: self._supervisor.ended(broker_id, status, _now_ms()))
 
 
