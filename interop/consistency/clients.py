@@ -35,7 +35,13 @@ now = time.monotonic
 SILENT = logging.Logger("librdkafka")
 """Takes what librdkafka says, and shows nothing: it has a lot to say while brokers die."""
 SILENT.addHandler(logging.NullHandler())
-QUIET = {"logger": SILENT, "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 200}
+QUIET = {
+    "logger": SILENT,
+    "reconnect.backoff.ms": 20,
+    "reconnect.backoff.max.ms": 200,
+    # What a dying broker has not answered of metadata is asked for again by the periodic refresh alone.
+    "topic.metadata.refresh.interval.ms": 3_000,
+}
 ATTEMPT_S = 10.0
 FLUSHED_S = 45.0
 JOINED_S = 60.0
