@@ -528,6 +528,7 @@ def test_what_is_looked_for_by_time_is_not_told_by_who_no_longer_leads(brokers: 
     connection.connection_made(line)
     terms = list_terms(brokers[1], timestamp=brokers[1].now_ms - 1)
     connection.data_received(encode_request(1, "x", build(request_type(LIST_OFFSETS, 6), **terms)))
+    brokers[1].settle()
     assert len(asides) == 1
 
     brokers.elect(2)
