@@ -178,9 +178,9 @@ class WaitingFetch:
 
     def finish(self, *, forced: bool) -> None:
         count = len(self.wanted)
-        old = [one for one in self.wanted.values() if not one.is_at_hand()]
         # Of a few, which are read at once, nobody else can take the room meanwhile.
-        read = _read_within if count <= ITEMS_AT_ONCE and not old else _read_in_pieces
+        at_once = count <= ITEMS_AT_ONCE and all(one.is_at_hand() for one in self.wanted.values())
+        read = _read_within if at_once else _read_in_pieces
         most = min(self.most, self.parts.peers.room)
         self.ctx.reply(paced(read(most, self.parts, self.ctx, self.wanted, committed=self.committed), count))
 
@@ -260,10 +260,21 @@ def _read_in_pieces(
 ) -> Pieces[Any]:
     """Answer as `_read_within` does, and hold the room for it meanwhile. First read what is not in memory."""
     with parts.peers.taken(most):
-        old = [one for one in wanted.values() if not one.is_at_hand()]
+        old = yield from _not_at_hand(wanted)
         if old:
             yield Until(partial(recall, old, most))
         return (yield from _read_within(most, parts, ctx, wanted, committed=committed))
+
+
+def _not_at_hand(wanted: WantedByName) -> Pieces[list[Wanted]]:
+    """Return what cannot be read at once."""
+    old = []
+    for place, one in enumerate(wanted.values()):
+        if not one.is_at_hand():
+            old.append(one)
+        if place % ITEMS_AT_ONCE == ITEMS_AT_ONCE - 1:
+            yield
+    return old
 
 
 def _read_within(

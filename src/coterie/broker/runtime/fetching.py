@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
 from coterie.broker.runtime.leadership import why_absent
-from coterie.broker.runtime.pieces import Pieces, Until, when_all
+from coterie.broker.runtime.pieces import ITEMS_AT_ONCE, Pieces, Until, when_all
 from coterie.storage.log.contract import StorageFailed
 
 if TYPE_CHECKING:
@@ -121,11 +121,11 @@ class Wanted:
 
 
 def recall(old: Sequence[Wanted], left: int, done: Callable[[None], None]) -> None:
-    """Read what is not in memory, of partitions side by side, as far as there is room: one of them at least.
-    The others are answered without records this time.
+    """Read what is not in memory, of a few partitions side by side, as far as there is room: one of them at
+    least. The others are answered without records this time.
     """
     asks: list[Callable[[Callable[[], None]], None]] = []
-    for one in old:
+    for one in old[:ITEMS_AT_ONCE]:
         if asks and left <= 0:
             break
         size = max(0, min(one.max_bytes, left))
