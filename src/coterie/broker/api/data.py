@@ -267,7 +267,7 @@ def _read_in_pieces(
 
 
 def _not_at_hand(wanted: WantedByName) -> Pieces[list[Wanted]]:
-    """Return what cannot be read at once."""
+    """Return the partitions of a fetch that cannot be answered at once."""
     old = []
     for place, one in enumerate(wanted.values()):
         if not one.is_at_hand():
