@@ -302,6 +302,7 @@ def test_a_broker_that_keeps_no_story_says_what_to_do(groups: Command) -> None:
     assert "coterie.story.enable" in ended.complained
 
 
+@NO_STORY
 def test_a_story_whose_topic_has_several_partitions_is_read_whole() -> None:
     with broker({"coterie.story.num.partitions": 3}) as running:
         CONFLUENT.produce(running.bootstrap, [Message(topic="t", value=b"x", partition=0)])

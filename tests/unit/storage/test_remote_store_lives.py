@@ -19,7 +19,7 @@ from coterie.storage.remote.pretended import BROKEN, Fate, PretendedEngine, Pret
 from coterie.storage.remote.store import LogToOpen, RemoteStore
 from unit.storage.remote_rig import Time
 
-NAMES = (TopicPartition("orders", 0), TopicPartition("__consumer_offsets", 0))
+NAMES = (TopicPartition("orders", 0), TopicPartition("orders", 1), TopicPartition("__consumer_offsets", 0))
 IDS = {name: 10 + place for place, name in enumerate(NAMES)}
 LANES, BROKERS = 3, 2
 FATES = (
