@@ -1,5 +1,5 @@
 #!/bin/bash
-# 2,700 seeds of the simulator, those after the 300 of make test, and 600 of brokers over one database; a check for
+# 2,700 seeds of the simulator, those after the 300 of make test, and 300 of brokers over one database; a check for
 # each hundred. SEEDS and FIRST ask for others of the former, ENGINE_SEEDS and ENGINE_FIRST of the latter.
 live() { # NAME FIRST SEEDS JOBS [FLAG]: a check for each hundred seeds
     local name="$1" first="$2" seeds="$3" jobs="$4" at told
@@ -9,4 +9,4 @@ live() { # NAME FIRST SEEDS JOBS [FLAG]: a check for each hundred seeds
     done
 }
 live seeds "${FIRST:-300}" "${SEEDS:-2700}" 1
-live engine-seeds "${ENGINE_FIRST:-100}" "${ENGINE_SEEDS:-600}" 2 --engine
+live engine-seeds "${ENGINE_FIRST:-100}" "${ENGINE_SEEDS:-300}" 2 --engine
