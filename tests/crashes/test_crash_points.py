@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 from contextlib import suppress
 from errno import EIO
 from itertools import count
+from pathlib import Path
 from uuid import UUID
 
 import pytest
@@ -235,3 +238,13 @@ def test_wherever_the_first_start_is_stopped_the_directory_is_a_brokers_or_as_em
         if started:
             break
     assert effects >= FIRST_START_EFFECTS
+
+
+def test_seeds_are_lived_from_the_command_line():
+    folder = Path(__file__).parents[1]
+    command = [sys.executable, "-m", "crashes", "--seeds", "1"]
+
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "1 seeds" in done.stdout
