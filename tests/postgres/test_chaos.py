@@ -83,6 +83,8 @@ def refused_when_broken(patch: pytest.MonkeyPatch) -> None:
 def lanes_outlive_a_takeover(patch: pytest.MonkeyPatch) -> None:
     """A takeover moves leaders, and shuts no gate."""
     patch.setattr(writing, "SHUT_GATE", "SELECT $1::int")
+    shut = "DELETE FROM coterie.lanes USING gone WHERE lanes.broker_id = gone.broker_id"
+    patch.setattr(writing, "DEPART", without(writing.DEPART, shut, "SELECT"))
     anew = "ON CONFLICT (broker_id, lane) DO UPDATE SET broker_epoch = excluded.broker_epoch, life = 0"
     patch.setattr(writing, "OPEN_GATE", writing.OPEN_GATE + anew)
 

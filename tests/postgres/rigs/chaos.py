@@ -347,13 +347,16 @@ class ChaosWorld:
         image = await self.metadata.read_on()
         wanted = [LogWanted(one.partition_id, 1_000_000) for one in image.all_partitions()]
         reader = PostgresReader(Connections(self.direct, asyncio.get_running_loop()))
-        while True:
+        found: list[StoredLog] = []
+        while len(found) < len(wanted):  # so much is read at once, and no more
             answered: asyncio.Future[list[StoredLog] | Broken] = asyncio.get_running_loop().create_future()
-            reader.read_logs(wanted, answered.set_result, history=self.metadata.history)  # type: ignore[arg-type]
+            rest = wanted[len(found) :]
+            reader.read_logs(rest, answered.set_result, history=self.metadata.history)  # type: ignore[arg-type]
             logs = await answered
             if not isinstance(logs, Broken):
-                reader.close()
-                return logs
+                found += logs
+        reader.close()
+        return found
 
     def check(self, logs: list[StoredLog]) -> None:
         """Insist that all that was acknowledged is there, once and where it was said to be; and nothing that
