@@ -16,8 +16,8 @@ from coterie.broker.topics.topic import Topic
 from coterie.broker.transfer.directory import DirectoryContents
 from coterie.broker.transfer.rows import chunks_of_log
 from coterie.storage.log.contract import StorageFailed
-from coterie.storage.postgres.advice import connect_or_say
-from coterie.storage.postgres.connecting import LOST, DatabaseAddress
+from coterie.storage.postgres.advice import connected
+from coterie.storage.postgres.connecting import DatabaseAddress
 from coterie.storage.postgres.copying import LogPlace, copy_in, reserve_partition_ids
 from coterie.storage.postgres.schema import insist_on_schema, migrate, read_cluster
 from coterie.storage.postgres.serial import Connection, transaction
@@ -53,17 +53,13 @@ async def load(
     Raises `CoterieError`, having brought nothing in: where a topic's name or id is taken, too.
     """
     await migrate(address, only_if_empty=True)
-    connection = await connect_or_say(address)
-    try:
+    async with connected(address) as connection:
         insist_on_schema(await read_cluster(connection), address)
         brokers = brokers or sorted((await read_image(connection)).brokers) or [contents.node_id]
-        return await _load(connection, contents, CreateTopics(_new_topics(contents.topics, brokers)))
-    except LOST as error:
-        raise CoterieError(f"{address}: {error or type(error).__name__}") from error
-    except StorageFailed as error:
-        raise CoterieError(str(error)) from error
-    finally:
-        connection.terminate()
+        try:
+            return await _load(connection, contents, CreateTopics(_new_topics(contents.topics, brokers)))
+        except StorageFailed as error:
+            raise CoterieError(str(error)) from error
 
 
 def _new_topics(topics: Sequence[Topic], brokers: Sequence[int]) -> tuple[NewTopic, ...]:

@@ -7,12 +7,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from coterie.base.errors import CoterieError
 from coterie.broker.cluster.image import Image
 from coterie.broker.cluster.postgres.rows import read_image
 from coterie.storage.log.segment import LOG, OFFSETS_OF_A_SEGMENT, name_of
-from coterie.storage.postgres.advice import connect_or_say
-from coterie.storage.postgres.connecting import LOST, DatabaseAddress
+from coterie.storage.postgres.advice import connected
+from coterie.storage.postgres.connecting import DatabaseAddress
 from coterie.storage.postgres.copying import LogPlace, read_chunks
 from coterie.storage.postgres.schema import insist_on_schema, read_cluster
 from coterie.storage.postgres.serial import Connection, transaction
@@ -31,15 +30,10 @@ async def snapshot_of(address: DatabaseAddress) -> AsyncIterator[tuple[Connectio
     """Yield a connection that sees the database as it is at one moment, and the metadata. Raises
     `CoterieError`, also for what fails within the block.
     """
-    connection = await connect_or_say(address)
-    try:
+    async with connected(address) as connection:
         insist_on_schema(await read_cluster(connection), address)
         async with transaction(connection, ONE_SNAPSHOT, idle_in_transaction_session_timeout=IDLE_MS):
             yield connection, await read_image(connection)
-    except LOST as error:
-        raise CoterieError(f"{address}: {error or type(error).__name__}") from error
-    finally:
-        connection.terminate()
 
 
 class WrittenLog(NamedTuple):

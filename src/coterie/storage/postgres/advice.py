@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 import asyncpg
 
 from coterie.base.errors import CoterieError
@@ -28,6 +31,20 @@ async def connect_or_say(address: DatabaseAddress) -> Connection:
     except LOST as error:
         sentence = what_to_put_right(error) or passing_reason(error)
         raise CoterieError(f"{address}: {sentence}") from error
+
+
+@asynccontextmanager
+async def connected(address: DatabaseAddress) -> AsyncIterator[Connection]:
+    """Yield a new connection, which is given up after the block. Raises `CoterieError`, also for what the
+    database refuses, or the way to it, within the block.
+    """
+    connection = await connect_or_say(address)
+    try:
+        yield connection
+    except LOST as error:
+        raise CoterieError(f"{address}: {str(error) or type(error).__name__}") from error
+    finally:
+        connection.terminate()
 
 
 def what_to_put_right(error: BaseException) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from itertools import starmap
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from coterie.storage.log.aborted import AbortedSpan
+from coterie.storage.postgres.reading import COLUMNS
 from coterie.storage.postgres.serial import Connection
 from coterie.storage.remote.chunk import Chunk
 
@@ -32,8 +32,8 @@ SELECT coalesce(log.start_offset, 0), greatest(coalesce(log.end_floor, 0), coale
 FROM (SELECT $1::int AS id) AS wanted LEFT JOIN coterie.logs AS log ON log.partition_id = wanted.id
 """
 EPOCHS = "SELECT epoch, start_offset FROM coterie.leader_epochs WHERE partition_id = $1 ORDER BY epoch"
-CHUNKS = """
-SELECT partition_id, base_offset, last_offset, leader_epoch, max_timestamp, batches, heads, data
+CHUNKS = f"""
+SELECT {COLUMNS}
 FROM coterie.chunks_keep WHERE partition_id = $1 AND last_offset >= $2 ORDER BY base_offset
 """
 PLACES = """
@@ -61,12 +61,7 @@ async def copy_in(
     connection: Connection, log: LogPlace, chunks: Iterable[Chunk], aborted: Iterable[AbortedSpan]
 ) -> None:
     """Write a log of a partition that nobody leads yet. Raises one of `LOST`, and what `chunks` raises."""
-    await connection.copy_records_to_table(
-        "chunks_keep",
-        schema_name="coterie",
-        columns=CHUNK_COLUMNS,
-        records=map(_row, chunks),
-    )
+    await _insert(connection, "chunks_keep", CHUNK_COLUMNS, map(_row, chunks))
     await _insert(
         connection,
         "aborted",
@@ -111,9 +106,5 @@ async def read_chunks(connection: Connection, log: LogPlace) -> AsyncIterator[Ch
     """Yield the rows of a log from the one that holds its start on, a few at a time."""
     cursor = await connection.cursor(CHUNKS, log.partition_id, log.start_offset)
     while rows := await cursor.fetch(ROWS_AT_ONCE):
-        for chunk in _chunks(rows):
-            yield chunk
-
-
-def _chunks(rows: Iterable[Sequence[Any]]) -> Iterator[Chunk]:
-    return starmap(Chunk, rows)
+        for row in rows:
+            yield Chunk(*row)

@@ -6,9 +6,8 @@ from typing import NamedTuple
 
 import asyncpg
 
-from coterie.base.errors import CoterieError
-from coterie.storage.postgres.advice import connect_or_say
-from coterie.storage.postgres.connecting import LOST, DatabaseAddress
+from coterie.storage.postgres.advice import connected
+from coterie.storage.postgres.connecting import DatabaseAddress
 from coterie.storage.postgres.schema import StoreCluster, read_cluster
 
 SETTINGS = """
@@ -43,13 +42,8 @@ class StoreFacts(NamedTuple):
 
 async def read_facts(address: DatabaseAddress) -> StoreFacts:
     """Return the facts of a database. Raises `CoterieError` where the database cannot be reached."""
-    connection = await connect_or_say(address)
-    try:
+    async with connected(address) as connection:
         return await facts_of(connection)
-    except LOST as error:
-        raise CoterieError(f"{address}: {error}") from error
-    finally:
-        connection.terminate()
 
 
 async def facts_of(connection: asyncpg.Connection) -> StoreFacts:

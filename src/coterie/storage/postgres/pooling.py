@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 import asyncpg
 
 from coterie.base.errors import CoterieError
-from coterie.storage.postgres.advice import connect_or_say, passing_reason, what_to_put_right
+from coterie.storage.postgres.advice import connect_or_say, connected, passing_reason, what_to_put_right
 from coterie.storage.postgres.connecting import LOST, DatabaseAddress
 from coterie.storage.postgres.serial import Connection
 
@@ -43,17 +43,12 @@ async def insist_on_statements(connection: Connection, address: DatabaseAddress)
 
 async def insist_on_session(address: DatabaseAddress) -> None:
     """Raise `CoterieError` where a pooler is between that gives transactions to one session after another."""
-    connection = await connect_or_say(address)
-    try:
+    async with connected(address) as connection:
         if await _holds(connection, SAME_PROCESS.format(connection.get_server_pid())):
             return
         await connection.execute(MARK)
         async with _taken(address):
             kept = await _holds(connection, SAME_SESSION)
-    except LOST as error:
-        raise CoterieError(f"{address}: {error or type(error).__name__}") from error
-    finally:
-        connection.terminate()
     if not kept:
         raise CoterieError(
             f"{address} is a pooler that keeps no sessions, by which a broker is a member: give the server's"

@@ -13,6 +13,7 @@ from itertools import starmap
 
 from coterie.storage.postgres import deleting
 from coterie.storage.postgres.connecting import OTHER_HISTORY, Connections, read_history, within_ms
+from coterie.storage.postgres.deleting import END, LOCK_TIMEOUT_MS
 from coterie.storage.postgres.serial import Connection, Job, SerialConnection, T, transaction
 from coterie.storage.remote.chunk import Chunk
 from coterie.storage.remote.reading import (
@@ -29,10 +30,8 @@ from coterie.storage.remote.session import Broken
 
 log = logging.getLogger("coterie.storage")
 
-LOCK_TIMEOUT_MS = 8_000
 ROWS_WITH_DATA = 256
 """Of a log of which not all data is wanted that of so many rows is read at most."""
-END = (1 << 63) - 1
 # The end is read in the statement that begins the epoch: whoever is late sees a later epoch before it sees
 # what was appended in that. The epochs in the answer are those before it.
 BEGIN_EPOCHS = f"""

@@ -11,9 +11,8 @@ from typing import NamedTuple
 
 import asyncpg
 
-from coterie.base.errors import CoterieError
-from coterie.storage.postgres.advice import connect_or_say
-from coterie.storage.postgres.connecting import LOST, DatabaseAddress
+from coterie.storage.postgres.advice import connected
+from coterie.storage.postgres.connecting import DatabaseAddress
 from coterie.storage.postgres.schema import insist_on_schema, read_cluster
 from coterie.storage.postgres.serial import Connection, transaction
 
@@ -61,16 +60,11 @@ async def go_on_restored(address: DatabaseAddress) -> Restored:
     Again, it does the same once more, which does no harm. Raises `CoterieError` where the database cannot be
     reached or refuses.
     """
-    connection = await connect_or_say(address)
-    try:
+    async with connected(address) as connection:
         cluster = insist_on_schema(await read_cluster(connection), address)
         async with transaction(connection, lock_timeout=LOCK_TIMEOUT_MS):
             version, partitions = await _move_on(connection)
         return Restored(cluster.cluster_id, version, partitions, await _cut_off(connection))
-    except LOST as error:
-        raise CoterieError(f"{address}: {error}") from error
-    finally:
-        connection.terminate()
 
 
 async def _move_on(connection: Connection) -> tuple[int, int]:

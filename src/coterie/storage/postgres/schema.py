@@ -16,8 +16,8 @@ import asyncpg
 
 from coterie.base.errors import CoterieError
 from coterie.base.ids import uuid_text
-from coterie.storage.postgres.advice import connect_or_say
-from coterie.storage.postgres.connecting import LOST, DatabaseAddress
+from coterie.storage.postgres.advice import connected
+from coterie.storage.postgres.connecting import DatabaseAddress
 
 OWNER, BROKER, READER = "coterie_owner", "coterie_broker", "coterie_reader"
 NUMBERED = re.compile(r"(\d{4})\.sql")
@@ -76,15 +76,11 @@ async def migrate(address: DatabaseAddress, *, only_if_empty: bool = False) -> M
     `only_if_empty`: leave tables that are there as they are. Raises `CoterieError` where the database cannot
     be reached or refuses.
     """
-    connection = await connect_or_say(address)
-    try:
-        return await _migrate(connection, only_if_empty=only_if_empty)
-    except asyncpg.InsufficientPrivilegeError as error:
-        raise CoterieError(f"{address}: {error}; {TO_GRANT}") from error
-    except LOST as error:
-        raise CoterieError(f"{address}: {error}") from error
-    finally:
-        connection.terminate()
+    async with connected(address) as connection:
+        try:
+            return await _migrate(connection, only_if_empty=only_if_empty)
+        except asyncpg.InsufficientPrivilegeError as error:
+            raise CoterieError(f"{address}: {error}; {TO_GRANT}") from error
 
 
 async def read_cluster(connection: asyncpg.Connection) -> StoreCluster | None:
