@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 LOOK_EVERY_S = 0.2
 TIMEOUT_S = 60
-LEVEL = "coterie.level"
 
 
 class ClusterCommands(FamilyWithDefault):
@@ -297,10 +296,12 @@ def upgrade_command(ask: AskCluster) -> CommandResult:
     has that older software lacks, and older software is no member any more.
     """
 
+    from coterie.broker.api.metadata import LEVEL_FEATURE
+
     async def upgrade(admin: Admin) -> FeatureLevels:
-        found = await admin.describe_feature(LEVEL)
+        found = await admin.describe_feature(LEVEL_FEATURE)
         if found.supported > found.finalized:
-            await admin.update_feature(LEVEL, found.supported)
+            await admin.update_feature(LEVEL_FEATURE, found.supported)
         return found
 
     found = ask(upgrade)

@@ -1,5 +1,5 @@
-"""`coterie store`: the PostgreSQL database that brokers share. Its tables are made and
-brought up to date, it goes on from a backup, and data directories are brought in and written out.
+"""`coterie store`: the PostgreSQL database that brokers share. Its tables are made and brought up to date, it
+goes on from a backup, and data directories are brought in and written out.
 """
 
 from __future__ import annotations

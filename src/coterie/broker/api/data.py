@@ -16,15 +16,7 @@ from coterie.broker.net.context import WAITS, Context, milliseconds
 from coterie.broker.refusal import storage_failed
 from coterie.broker.runtime.fetching import Wanted, found_by, leader_epoch_error, recall
 from coterie.broker.runtime.leadership import why_absent
-from coterie.broker.runtime.pieces import (
-    ITEMS_AT_ONCE,
-    Aside,
-    Pieces,
-    Until,
-    gathered,
-    mapped,
-    paced,
-)
+from coterie.broker.runtime.pieces import ITEMS_AT_ONCE, Aside, Pieces, Until, gathered, mapped, paced
 from coterie.storage.log.contract import OffsetAt, OffsetOutOfRange, StorageFailed
 from coterie.storage.log.searching import first_from, youngest_of
 from coterie.wire.api.entities import (
@@ -260,21 +252,10 @@ def _read_in_pieces(
 ) -> Pieces[Any]:
     """Answer as `_read_within` does, and hold the room for it meanwhile. First read what is not in memory."""
     with parts.peers.taken(most):
-        old = yield from _not_at_hand(wanted)
+        old = yield from gathered(None if one.is_at_hand() else one for one in wanted.values())
         if old:
             yield Until(partial(recall, old, most))
         return (yield from _read_within(most, parts, ctx, wanted, committed=committed))
-
-
-def _not_at_hand(wanted: WantedByName) -> Pieces[list[Wanted]]:
-    """Return the partitions of a fetch that cannot be answered at once."""
-    old = []
-    for place, one in enumerate(wanted.values()):
-        if not one.is_at_hand():
-            old.append(one)
-        if place % ITEMS_AT_ONCE == ITEMS_AT_ONCE - 1:
-            yield
-    return old
 
 
 def _read_within(

@@ -1,5 +1,5 @@
-"""ElectLeaders, AlterPartitionReassignments, ListPartitionReassignments, DescribeQuorum, UnregisterBroker:
-who leads, where replicas lie, and which brokers there are.
+"""ElectLeaders, AlterPartitionReassignments, ListPartitionReassignments, DescribeQuorum, UnregisterBroker,
+UpdateFeatures: who leads, where replicas lie, which brokers there are, and what they rely on of each other.
 
 A broker alone has everything where it must be. Of several over one engine none has the records to itself:
 replicas are elsewhere as soon as the metadata say so, and no reassignment is ever on its way.
