@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import abc
 import logging
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -15,6 +13,7 @@ from confluent_kafka import Consumer, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as Place
 
 from interop.consistency.history import Commit, EndRead, History, OffsetRead, Outcome, Poll, Send
+from interop.workers import Worker
 
 __all__ = [
     "ATTEMPT_S",
@@ -44,7 +43,6 @@ QUIET = {
 }
 ATTEMPT_S = 10.0
 FLUSHED_S = 45.0
-JOINED_S = 60.0
 DELIVERY_MS = 40_000
 MEMBER = {
     "enable.auto.commit": False,
@@ -56,58 +54,19 @@ MEMBER = {
 }
 
 
-class Client(abc.ABC):
-    """Works in a thread of its own. `done` counts what was acknowledged."""
+class Client(Worker):
+    """Works until it is stopped, and writes down what it did."""
 
     def __init__(self, name: str, bootstrap: str, history: History) -> None:
-        self.name = name
-        self.bootstrap = bootstrap
+        super().__init__(name, bootstrap)
         self.history = history
-        self.done = 0
         self.errors: Counter[str] = Counter()
         """What went wrong, and how often."""
-        self.failure: BaseException | None = None
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=name)
-
-    def start(self) -> None:
-        """Begin to work."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Have the work end soon."""
-        self._stopped.set()
-
-    def join(self) -> None:
-        """Wait for the end, and raise what the work failed with."""
-        self._thread.join(JOINED_S)
-        assert not self._thread.is_alive(), f"{self.name} does not end"
-        if self.failure is not None:
-            raise self.failure
-
-    def pause(self, seconds: float) -> bool:
-        """Wait a while; return whether there is more to do."""
-        return not self._stopped.wait(seconds)
-
-    @property
-    def stopped(self) -> bool:
-        """Whether no more is to be done."""
-        return self._stopped.is_set()
 
     def settings(self, **others: Any) -> dict[str, Any]:
         """Return a client's settings, with `.` for `_`."""
         given = {name.replace("_", "."): value for name, value in others.items()}
         return {"bootstrap.servers": self.bootstrap, "client.id": self.name, **given}
-
-    def _run(self) -> None:
-        try:
-            self.work()
-        except BaseException as failure:  # noqa: BLE001  the root of a thread: whoever joins raises it
-            self.failure = failure
-
-    @abc.abstractmethod
-    def work(self) -> None:
-        """Work until `stopped`."""
 
 
 class Producing(Client):
@@ -206,7 +165,7 @@ class Reader(Client):
             | self.settings(isolation_level=isolation)
         )
         consumer.assign(self.places)
-        while not self.stopped:
+        while not self.stopping:
             records = records_of(consumer.consume(200, 0.2))
             if records:
                 self.done += len(records)
@@ -308,7 +267,7 @@ class GroupMember(Client):
             | self.settings()
         )
         consumer.subscribe([self.topic], on_assign=self._assigned)
-        while not self.stopped:
+        while not self.stopping:
             if self._new:
                 new, self._new = self._new, []
                 read_offsets(self, consumer, self.group, new)

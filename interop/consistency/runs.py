@@ -140,7 +140,7 @@ def working(everybody: list[Client], say: Callable[[str], None]) -> Iterator[Non
         yield
     finally:
         for client in everybody:
-            client.stop()
+            client.ask_to_stop()
         for client in everybody:
             client.join()
         say(", ".join(f"{client.name} {client.done}" for client in everybody))

@@ -83,7 +83,7 @@ class Transactional(Client):
         self.done += end is not End.UNKNOWN
 
     def work(self) -> None:
-        while not self.stopped:
+        while not self.stopping:
             self.begin_life()
         self._settle()
 
@@ -96,7 +96,7 @@ class Transactional(Client):
             self.pause(0.1)
             return
         try:
-            while not self.stopped:
+            while not self.stopping:
                 self.number += 1
                 producer.begin_transaction()
                 self.ended(self.one_transaction(producer))
@@ -167,10 +167,10 @@ class Copier(Client):
         self.number = 0
 
     def work(self) -> None:
-        while not self.stopped:
+        while not self.stopping:
             try:
                 with self._consumer() as consumer, self._producer() as producer:
-                    while not self.stopped:
+                    while not self.stopping:
                         self._copy(consumer, producer)
             except CoterieError as error:
                 self.errors[type(error).__name__] += 1

@@ -22,6 +22,7 @@ from coterie.base.codes import Code
 from coterie.base.errors import CoterieError
 from coterie.base.ids import TopicPartition
 from interop.kills.probe import Probe, Seat
+from interop.workers import Worker
 
 __all__ = ["Actor", "Committer", "Producing", "Transactions", "Watcher", "Workers"]
 
@@ -31,47 +32,8 @@ QUIET = {"log_level": 0, "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms":
 CALL_S = 10.0
 
 
-class Actor(abc.ABC):
-    """Works in a thread of its own until it is stopped. `done` counts what was acknowledged."""
-
-    def __init__(self, name: str, bootstrap: str) -> None:
-        self.name = name
-        self.bootstrap = bootstrap
-        self.done = 0
-        self.failure: BaseException | None = None
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=name)
-
-    def start(self) -> None:
-        """Begin to work."""
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End the work, and raise what it failed with."""
-        self._stopping.set()
-        self._thread.join(60)
-        assert not self._thread.is_alive(), f"{self.name} does not end"
-        self.raise_failure()
-
-    def raise_failure(self) -> None:
-        """Raise what ended the work before its time."""
-        if self.failure is not None:
-            raise self.failure
-
-    @property
-    def stopping(self) -> bool:
-        """Whether the work shall end."""
-        return self._stopping.is_set()
-
-    def _run(self) -> None:
-        try:
-            self.work()
-        except BaseException as failure:  # noqa: BLE001  the root of a thread: whoever looks raises it
-            self.failure = failure
-
-    @abc.abstractmethod
-    def work(self) -> None:
-        """Work until `stopping`."""
+class Actor(Worker):
+    """Works until it is stopped, and can say what it was acknowledged."""
 
     @abc.abstractmethod
     def check(self, probe: Probe) -> None:
