@@ -6,7 +6,7 @@ import sys
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from coterie.broker.cluster.engine import MetadataSession
 from coterie.broker.cluster.image import Endpoint
@@ -127,33 +127,25 @@ class ReachedReader:
         history: str,
     ) -> None:
         """Read logs."""
-        process = self._process
-        with process.over.acting(process):
-            self._reader.read_logs(wanted, lambda answer: process.run(lambda: done(answer)), history=history)
+        self._ask(partial(self._reader.read_logs, wanted), done, history)
 
     def find_unbegun(
         self, led: Sequence[LogWanted], done: Callable[[Sequence[int] | Broken], None], *, history: str
     ) -> None:
         """Find leader epochs that have not begun."""
-        process = self._process
-        with process.over.acting(process):
-            self._reader.find_unbegun(led, lambda answer: process.run(lambda: done(answer)), history=history)
+        self._ask(partial(self._reader.find_unbegun, led), done, history)
 
     def read_rows(
         self, wanted: RowsWanted, done: Callable[[Sequence[Chunk] | Broken], None], *, history: str
     ) -> None:
         """Read rows of a log."""
-        process = self._process
-        with process.over.acting(process):
-            self._reader.read_rows(wanted, lambda answer: process.run(lambda: done(answer)), history=history)
+        self._ask(partial(self._reader.read_rows, wanted), done, history)
 
     def retain(
         self, wanted: RetentionWanted, done: Callable[[RetainedLog | Broken], None], *, history: str
     ) -> None:
         """Have a log start behind what it need not keep."""
-        process = self._process
-        with process.over.acting(process):
-            self._reader.retain(wanted, lambda answer: process.run(lambda: done(answer)), history=history)
+        self._ask(partial(self._reader.retain, wanted), done, history)
 
     def delete_rows(
         self,
@@ -164,24 +156,18 @@ class ReachedReader:
         history: str,
     ) -> None:
         """Delete rows of a log."""
-        process = self._process
-        with process.over.acting(process):
-            self._reader.delete_rows(
-                partition_id,
-                before_offset,
-                lambda answer: process.run(lambda: done(answer)),
-                history=history,
-            )
+        self._ask(partial(self._reader.delete_rows, partition_id, before_offset), done, history)
 
     def save_starts(
         self, starts: Mapping[int, int], done: Callable[[Broken | None], None], *, history: str
     ) -> None:
         """Write down where logs start."""
+        self._ask(partial(self._reader.save_starts, starts), done, history)
+
+    def _ask(self, ask: Callable[..., None], done: Callable[[Any], None], history: str) -> None:
         process = self._process
         with process.over.acting(process):
-            self._reader.save_starts(
-                starts, lambda answer: process.run(lambda: done(answer)), history=history
-            )
+            ask(lambda answer: process.run(lambda: done(answer)), history=history)
 
 
 class LaneSession(PretendedSession):
