@@ -116,6 +116,11 @@ def test_a_fourth_broker_gets_its_share_and_is_taken_out_again(
         said = operator.does(balance)
         old = Counter(cluster.leaders("fleet"))
         offsets = Counter(cluster.leaders(OFFSETS_TOPIC))
+        fourth.kill()
+        fourth.start()
+        cluster.until("it is known again", lambda: knows(cluster.bootstrap, 4))
+        operator.does(balance)
+        offsets_again = Counter(cluster.leaders(OFFSETS_TOPIC))
         still_there = operator.types(remove)
         CLIENT.produce(cluster.bootstrap, sent)
         drained = operator.does(drain)
@@ -130,6 +135,7 @@ def test_a_fourth_broker_gets_its_share_and_is_taken_out_again(
     assert "to broker 4: " in said
     assert old[4] + new[4] == 4
     assert max(offsets.values()) - min(offsets.values()) <= 1
+    assert offsets_again == offsets
     assert still_there.returncode == 1
     assert still_there.stderr.startswith("coterie: broker 4 runs, at ")
     assert "broker 4 holds no partitions" in drained

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,7 +18,8 @@ from coterie.cli.options import AskCluster, CommandResult, asks_cluster, names_i
 from coterie.cli.tables import by_topic, partitions_text, table
 
 if TYPE_CHECKING:
-    from coterie.broker.placement.model import Broker
+    from coterie.base.ids import TopicPartition
+    from coterie.broker.placement.model import Broker, Replicas
     from coterie.broker.placement.moving import PlacedPartition, ReplicaMove
     from coterie.client.admin.admin import Admin
     from coterie.client.admin.messages import ClusterInfo, DescribedTopic, FeatureLevels
@@ -143,18 +144,22 @@ def balance_command(ask: AskCluster, timeout_s: float) -> CommandResult:
     """Give each broker its share of the partitions.
 
     For brokers that have come later: topics that were there before are on the others. No partition gets more
-    or fewer replicas.
+    or fewer replicas. Brokers that were away lead again at once what they are preferred for.
     """
     from coterie.broker.placement.moving import moves_to_share
 
     async def balance(admin: Admin) -> tuple[ReplicaMove, ...]:
         found, topics = await cluster_and_topics(admin)
-        moves = []
+        brokers, moves = placeable(found), []
+        wanted: dict[TopicPartition, Replicas] = {}
         for internal in (False, True):
             partitions = await settled(admin, [one for one in topics if one.internal is internal])
-            moves += moves_to_share(partitions, placeable(found))
+            moves += moves_to_share(partitions, brokers)
+            wanted |= {one.name: one.replicas for one in partitions}
+        wanted |= {move.name: move.after for move in moves}
         await carry_out(admin, moves)
-        await until_led(admin, moves, timeout_s)
+        live = {one.broker_id for one in brokers if not one.fenced}
+        await until_led(admin, {name: after for name, after in wanted.items() if after[0] in live}, timeout_s)
         return tuple(moves)
 
     moves = ask(balance)
@@ -204,9 +209,8 @@ async def until_away(admin: Admin, broker: int, timeout_s: float) -> None:
     await until_none(admin, left, timeout_s, f"on broker {broker}")
 
 
-async def until_led(admin: Admin, moves: Sequence[ReplicaMove], timeout_s: float) -> None:
-    """Wait until partitions are led by their new preferred leaders. Raises `CoterieError` as above."""
-    wanted = {move.name: move.after for move in moves}
+async def until_led(admin: Admin, wanted: Mapping[TopicPartition, Replicas], timeout_s: float) -> None:
+    """Wait until partitions have these replicas, and the first one leads. Raises `CoterieError` as above."""
 
     async def left(topics: Sequence[DescribedTopic]) -> int:
         there = {one.name: one for one in placed(topics)}
