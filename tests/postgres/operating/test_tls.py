@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,7 @@ from bench.postgres import Server
 from coterie.base.errors import CoterieError
 from coterie.storage.postgres.connecting import DatabaseAddress, connect
 from coterie.storage.postgres.facts import read_facts
-from coterie.storage.postgres.starting import OpenedStore, open_store
+from coterie.storage.postgres.starting import open_store
 
 from ..rigs.certificates import Authority, server_with
 
@@ -24,6 +24,7 @@ hostssl all shows 127.0.0.1/32 cert
 hostssl all wary 127.0.0.1/32 trust
 """
 Files = dict[str, Path]
+WITHIN_S = 30.0
 
 
 @pytest.fixture(scope="module")
@@ -67,16 +68,33 @@ async def is_encrypted(address: DatabaseAddress) -> bool:
     return found
 
 
+async def until_closed(work: Awaitable[object]) -> None:
+    """Do the work, and go on until no socket is open any more.
+
+    The driver begins to end an encrypted connection that is refused, and raises before the server has ended
+    its side. A loop that ended there would leave a socket, of which a later test is told.
+    """
+    loop = asyncio.get_running_loop()
+    selector = loop._selector  # type: ignore[attr-defined]
+    before = len(selector.get_map())
+    try:
+        await work
+    finally:
+        until = loop.time() + WITHIN_S
+        while len(selector.get_map()) > before:
+            assert loop.time() < until, "a socket is left open"
+            await asyncio.sleep(0.001)
+
+
 def refusal(where: str) -> str:
     """Return the sentence with which a broker, and a command, end."""
 
-    async def open_it() -> OpenedStore:
-        return await open_store(DatabaseAddress(where), waiting=lambda reason: pytest.fail(reason))
+    address = DatabaseAddress(where)
 
     with pytest.raises(CoterieError) as of_broker:
-        asyncio.run(open_it())
+        asyncio.run(until_closed(open_store(address, waiting=lambda reason: pytest.fail(reason))))
     with pytest.raises(CoterieError) as of_command:
-        asyncio.run(read_facts(DatabaseAddress(where)))
+        asyncio.run(until_closed(read_facts(address)))
     assert str(of_broker.value) == str(of_command.value)
     return str(of_broker.value).partition(": ")[2]
 
