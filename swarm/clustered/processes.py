@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict, deque
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         RetainedLog,
         RetentionWanted,
         RowsWanted,
+        StartWanted,
         StoredLog,
     )
     from coterie.storage.remote.session import Answer as LaneAnswer
@@ -159,7 +160,11 @@ class ReachedReader:
         self._ask(partial(self._reader.delete_rows, partition_id, before_offset), done, history)
 
     def save_starts(
-        self, starts: Mapping[int, int], done: Callable[[Broken | None], None], *, history: str
+        self,
+        starts: Sequence[StartWanted],
+        done: Callable[[Sequence[int] | Broken], None],
+        *,
+        history: str,
     ) -> None:
         """Write down where logs start."""
         self._ask(partial(self._reader.save_starts, starts), done, history)

@@ -28,7 +28,7 @@ from coterie.storage.postgres.connecting import Connections, DatabaseAddress, co
 from coterie.storage.postgres.lane_session import LanePlace, LaneSession
 from coterie.storage.postgres.reading import PostgresReader
 from coterie.storage.postgres.schema import BROKER
-from coterie.storage.remote.reading import LogWanted
+from coterie.storage.remote.reading import LogWanted, StartWanted
 from coterie.storage.remote.session import Broken, Inserted, Look, Reopened
 
 from .rigs.lane_places import a_chunk
@@ -240,8 +240,8 @@ async def _append_and_read(connections: Connections, epoch: int, history: str) -
     assert await answers.get() == Reopened(True, True)
     session.append(1, [a_chunk(0)])
     assert await answers.get() == Inserted(1)
-    reader.save_starts({1: 0}, answers.put_nowait, history=history)
-    assert await answers.get() is None
+    reader.save_starts([StartWanted(1, 0, 0)], answers.put_nowait, history=history)
+    assert await answers.get() == []
     reader.read_logs([LogWanted(1, 0)], answers.put_nowait, history=history)
     assert not isinstance(await answers.get(), Broken)
     session.abort()

@@ -17,7 +17,7 @@ from coterie.storage.postgres.connecting import SILENT_S, Connections, DatabaseA
 from coterie.storage.postgres.lane_session import LaneSession
 from coterie.storage.postgres.reading import STUCK_S
 from coterie.storage.postgres.schema import migrate
-from coterie.storage.remote.reading import LogWanted, StoredLog
+from coterie.storage.remote.reading import LogWanted, StartWanted, StoredLog
 from coterie.storage.remote.session import Broken, Failed, Inserted, Look, Reopened
 
 from .rigs.lane_places import ANSWERED_WITHIN_S, PLACE, Asking, InPostgres, Play, a_chunk, play_over
@@ -221,15 +221,44 @@ def test_a_reader_that_is_stuck_is_followed_by_one_that_is_not(play: Play, addre
         other = await connect(address)
         async with other.transaction():
             await other.execute("LOCK TABLE coterie.logs")
-            reader.save_starts({1: 3}, answers.put_nowait, history=database.history)
+            reader.save_starts([StartWanted(1, 0, 3)], answers.put_nowait, history=database.history)
             await until_waits(database, "Lock")
-            reader.save_starts({1: 4}, answers.put_nowait, history=database.history)
+            reader.save_starts([StartWanted(1, 0, 4)], answers.put_nowait, history=database.history)
             database.connections.loop.ahead_s = 2 * STUCK_S  # type: ignore[attr-defined]
-            reader.save_starts({1: 5}, answers.put_nowait, history=database.history)
+            reader.save_starts([StartWanted(1, 0, 5)], answers.put_nowait, history=database.history)
             async with asyncio.timeout(ANSWERED_WITHIN_S):
                 assert [isinstance(await answers.get(), Broken) for _ in range(2)] == [True, True]
         async with asyncio.timeout(ANSWERED_WITHIN_S):
-            assert await answers.get() is None
+            assert await answers.get() == []
+        other.terminate()
+
+    play(scene)  # type: ignore[arg-type]
+
+
+def test_a_start_moves_neither_while_a_partition_is_given_another_leader_nor_then(
+    play: Play, address: DatabaseAddress
+):
+    async def scene(database: InPostgres, lane: Asking) -> None:
+        reader = database.reader()
+        answers: asyncio.Queue[object] = asyncio.Queue()
+        other = await connect(address)
+        await other.execute(
+            "INSERT INTO coterie.partitions (partition_id, topic_id, number, replicas, leader, leader_epoch,"
+            " version) SELECT id, gen_random_uuid(), 0, '{1}', 1, 3, 1 FROM generate_series(1, 2) AS id"
+        )
+
+        async def save(epoch: int) -> object:
+            starts = [StartWanted(1, epoch, 5), StartWanted(2, 3, 5)]
+            reader.save_starts(starts, answers.put_nowait, history=database.history)
+            async with asyncio.timeout(ANSWERED_WITHIN_S):
+                return await answers.get()
+
+        async with other.transaction():
+            await other.execute("UPDATE coterie.partitions SET leader_epoch = 4 WHERE partition_id = 1")
+            assert isinstance(await save(3), Broken)
+        assert await save(3) == [1]
+        assert await other.fetch("SELECT partition_id, start_offset FROM coterie.logs") == [(2, 5)]
+        assert await save(4) == []
         other.terminate()
 
     play(scene)  # type: ignore[arg-type]
@@ -246,7 +275,7 @@ def test_whoever_waits_for_a_reader_that_is_stuck_is_answered_though_nobody_asks
         other = await connect(address)
         async with other.transaction():
             await other.execute("LOCK TABLE coterie.logs")
-            reader.save_starts({1: 3}, answers.put_nowait, history=database.history)
+            reader.save_starts([StartWanted(1, 0, 3)], answers.put_nowait, history=database.history)
             async with asyncio.timeout(reading.LOCK_TIMEOUT_MS / 2_000):
                 assert isinstance(await answers.get(), Broken)
         other.terminate()

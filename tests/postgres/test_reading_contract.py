@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from coterie.storage.remote.chunk import Chunk
@@ -15,6 +15,7 @@ from coterie.storage.remote.reading import (
     RetentionWanted,
     RowHeads,
     RowsWanted,
+    StartWanted,
     StoredLog,
 )
 from coterie.storage.remote.session import Broken
@@ -46,9 +47,12 @@ async def one_of(database: LaneDatabase, partition: int, epoch: int) -> StoredLo
     return logs[partition]
 
 
-async def save(database: LaneDatabase, starts: Mapping[int, int], *, history: str = "") -> Broken | None:
-    """Write down where logs start."""
-    answered: asyncio.Future[Broken | None] = asyncio.get_running_loop().create_future()
+async def save(
+    database: LaneDatabase, *wanted: tuple[int, int, int], history: str = ""
+) -> Sequence[int] | Broken:
+    """Write down where logs start, each in a leader epoch; return the partitions that have a later one."""
+    answered: asyncio.Future[Sequence[int] | Broken] = asyncio.get_running_loop().create_future()
+    starts = [StartWanted(*one) for one in wanted]
     database.reader().save_starts(starts, answered.set_result, history=history or database.history)
     async with asyncio.timeout(ANSWERED_WITHIN_S):
         return await answered
@@ -121,11 +125,23 @@ def test_a_start_moves_up_and_never_back_and_the_row_that_holds_it_is_read(play:
         rows = [a_chunk(0, 1), a_chunk(2, 3), a_chunk(4, 5)]
         await lane.reopen(1)
         await lane.append(1, *rows)
-        assert await save(database, {1: 3, 2: 7}) is None
-        assert await save(database, {1: 1}) is None
+        assert await save(database, (1, 1, 3), (2, 1, 7)) == []
+        assert await save(database, (1, 1, 1)) == []
         log = await one_of(database, 1, 1)
         assert (log.start_offset, log.chunks) == (3, rows[1:])
         assert (await one_of(database, 2, 1)).start_offset == 7
+
+    play(scene)
+
+
+def test_a_start_is_not_moved_by_who_led_in_an_earlier_epoch(play: Play):
+    async def scene(database: LaneDatabase, lane: Asking) -> None:
+        await lane.reopen(1)
+        await lane.append(1, a_chunk(0, 4), a_chunk(0, 4, partition=2), a_chunk(0, 4, partition=3))
+        await read(database, (1, 4), (2, 4), (3, 4))
+        await read(database, (1, 5), (3, 6))
+        assert await save(database, (3, 4, 2), (2, 4, 2), (1, 4, 2)) == [1, 3]
+        assert [(await one_of(database, number, 9)).start_offset for number in (1, 2, 3)] == [0, 2, 0]
 
     play(scene)
 
@@ -134,7 +150,7 @@ def test_a_database_of_another_history_is_not_asked(play: Play):
     async def scene(database: LaneDatabase, lane: Asking) -> None:
         reader = database.reader()
         assert isinstance(await read(database, (1, 4), reader=reader, history="another"), Broken)
-        assert isinstance(await save(database, {1: 3}, history="another"), Broken)
+        assert isinstance(await save(database, (1, 1, 3), history="another"), Broken)
         assert isinstance(await unbegun(database, (1, 4), history="another"), Broken)
         assert await read(database, (1, 3), reader=reader) == {1: StoredLog(1, 0, 0, [(3, 0)], [])}
 
@@ -299,7 +315,7 @@ def test_a_log_of_which_an_administrator_has_deleted_all_goes_on_where_it_has_en
     async def scene(database: LaneDatabase, lane: Asking) -> None:
         await lane.reopen(1)
         await lane.append(1, a_chunk(0, 4))
-        assert await save(database, {1: 5}) is None
+        assert await save(database, (1, 3, 5)) == []
         assert await delete(database, database.reader(), 5) == DeletedRows(1, 1)
         assert (await one_of(database, 1, 4)).end_offset == 5
 

@@ -403,7 +403,7 @@ class Store:
         except OSError as error:
             done(error)
         else:
-            done(None)
+            done(frozenset())
 
     # -- time and end
 

@@ -6,7 +6,7 @@ brokers share is a `RemoteLog`, its store a `RemoteStore`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from coterie.wire.records.batches import BatchHeader
     from coterie.wire.records.visible import AbortedTransaction
 
-Saved: TypeAlias = "Callable[[OSError | StorageFailed | None], None]"
-"""Takes word, once, that what was to be written down is, or why it is not."""
+Saved: TypeAlias = "Callable[[OSError | StorageFailed | Set[TopicPartition]], None]"
+"""Takes word, once, of what was to be written down: why none of it is, or of which partitions nothing is,
+since they are led elsewhere by now.
+"""
 
 
 Found: TypeAlias = "Callable[[bytes | StorageFailed | None], None]"

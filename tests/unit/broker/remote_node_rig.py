@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from heapq import heappush
 from itertools import count
 from typing import Any
@@ -22,6 +22,7 @@ from coterie.storage.remote.reading import (
     RetainedLog,
     RetentionWanted,
     RowsWanted,
+    StartWanted,
     StoredLog,
 )
 from coterie.storage.remote.recalled import RecalledLog
@@ -99,7 +100,11 @@ class ReaderAtHand:
         self._of_engine.delete_rows(partition_id, before_offset, done, history=history)
 
     def save_starts(
-        self, starts: Mapping[int, int], done: Callable[[Broken | None], None], *, history: str
+        self,
+        starts: Sequence[StartWanted],
+        done: Callable[[Sequence[int] | Broken], None],
+        *,
+        history: str,
     ) -> None:
         self.asked.append(lambda: done(self.tables.save_starts(starts)))
 

@@ -332,6 +332,21 @@ def test_who_deletes_records_of_a_log_that_is_led_elsewhere_by_then_is_told(rig:
     assert code == Code.UNKNOWN_TOPIC_OR_PARTITION  # of a broker alone that has no log
 
 
+def test_who_was_taken_over_from_before_its_deletion_is_written_down_deletes_nothing(rig: RemoteRig):
+    for value in ("one", "two"):
+        rig.produced(value)
+    client = rig.client()
+    delete_records(rig, client, 1)
+
+    other = rig.next_life()
+    rig.store.reader.answer()
+    rig.settle()
+
+    assert deleted(client) == [(Code.NOT_LEADER_OR_FOLLOWER, -1)]
+    assert rig.log().start_offset == other.log().start_offset == 0
+    assert other.killed().fetched() == ["one", "two"]
+
+
 def test_offsets_are_found_by_time(rig: RemoteRig):
     rig.produced("one")
     rig.now_ms += 1_000

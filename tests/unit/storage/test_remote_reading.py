@@ -9,7 +9,7 @@ import pytest
 
 from coterie.storage.remote.chunk import Chunk
 from coterie.storage.remote.pretended import BROKEN, Fate, PretendedEngine, PretendedReader, PretendedSession
-from coterie.storage.remote.reading import LogWanted, StoredLog, epochs_of
+from coterie.storage.remote.reading import LogWanted, StartWanted, StoredLog, epochs_of
 from coterie.storage.remote.session import Broken, Look, Reopened
 
 PARTITION = 7
@@ -40,9 +40,10 @@ class Scene:
         answer = self.answer(lambda done: self.reader.read_logs(wanted, done, history=history))
         return answer if isinstance(answer, Broken) else answer[0]
 
-    def save_start(self, offset: int, *, history: str = "0") -> Broken | None:
-        starts = {PARTITION: offset}
-        found: Broken | None = self.answer(
+    def save_start(self, offset: int, *, epoch: int = 1, history: str = "0") -> list[int] | Broken:
+        """Write down a start in a leader epoch; return the partition if it has a later one."""
+        starts = [StartWanted(PARTITION, epoch, offset)]
+        found: list[int] | Broken = self.answer(
             lambda done: self.reader.save_starts(starts, done, history=history)
         )
         return found
@@ -89,12 +90,23 @@ def test_nothing_begins_where_a_later_epoch_has(scene: Scene):
 def test_a_start_moves_up_and_never_back(scene: Scene):
     _, second, third = scene.append(2, 4, 6)
 
-    assert scene.save_start(3) is None
-    assert scene.save_start(1) is None
+    assert scene.save_start(3) == []
+    assert scene.save_start(1) == []
 
     stored = scene.read(1)
     assert isinstance(stored, StoredLog)
     assert (stored.start_offset, stored.chunks) == (3, [second, third])
+
+
+def test_a_start_is_not_moved_by_who_led_in_an_earlier_epoch(scene: Scene):
+    scene.append(4)
+    scene.read(1)
+    scene.read(2)
+
+    assert scene.save_start(3, epoch=1) == [PARTITION]
+    assert scene.engine.tables.start_offsets == {}
+    assert scene.save_start(3, epoch=2) == []
+    assert scene.engine.tables.start_offsets == {PARTITION: 3}
 
 
 def test_an_engine_of_another_history_is_not_asked(scene: Scene):

@@ -720,7 +720,7 @@ def test_a_start_that_was_saved_is_where_the_next_leader_starts(brokers: Brokers
     broker.store.save_starts({ORDERS: 2}, said.append)
     assert said == []
     brokers.settle()
-    assert said == [None]
+    assert said == [frozenset()]
     assert broker.log().delete_before(2, NOW, save=False) == 2
 
     assert (broker.log().start_offset, offsets(broker.log())) == (2, [2])
@@ -739,9 +739,44 @@ def test_a_start_is_saved_when_the_database_can_and_the_log_says_once_why_it_cou
     broker.store.save_starts({ORDERS: 1}, said.append)
     brokers.pass_ms(5_000)
 
-    assert said == [None]
+    assert said == [frozenset()]
     assert brokers.engine.tables.start_offsets == {10: 1}
     assert caplog.messages == ["where logs start cannot be written down for now: the connection is gone"]
+
+
+def test_of_whoever_was_taken_over_from_no_start_is_saved(brokers: Brokers, broker: Broker):
+    for value in ("a", "b"):
+        broker.append(value)
+    brokers.settle()
+    other = brokers.broker(2).log(epoch=1)
+    said: list[object] = []
+
+    broker.store.save_starts({ORDERS: 1}, said.append)
+    brokers.settle()
+
+    assert said == [{ORDERS}]
+    assert brokers.engine.tables.start_offsets == {}
+    assert other.start_offset == 0
+
+
+@pytest.mark.parametrize("taken_over_first", [True, False])
+def test_a_start_that_is_late_moves_before_the_next_leader_reads_it_or_not_at_all(
+    brokers: Brokers, broker: Broker, taken_over_first: bool
+):
+    for value in ("a", "b"):
+        broker.append(value)
+    brokers.settle()
+    said: list[object] = []
+    late_ms = 50 if taken_over_first else 5
+    brokers.fates["save-starts"] = [Fate(late_ms, late_ms)]
+    brokers.fates["read-logs"] = [Fate(20, 20)]
+
+    broker.store.save_starts({ORDERS: 1}, said.append)
+    other = brokers.broker(2).log(epoch=1)
+    brokers.settle()
+
+    assert said == [{ORDERS} if taken_over_first else frozenset()]
+    assert other.start_offset == brokers.engine.tables.start_offsets.get(10, 0)
 
 
 def test_who_saves_a_start_hears_that_the_epoch_is_over(brokers: Brokers, broker: Broker):
@@ -762,7 +797,7 @@ def test_nothing_is_saved_of_logs_that_are_not_open(broker: Broker):
 
     broker.store.save_starts({ORDERS: 1}, said.append)
 
-    assert said == [None]
+    assert said == [frozenset()]
 
 
 def test_producers_are_forgotten_in_time(brokers: Brokers, broker: Broker):

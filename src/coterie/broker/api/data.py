@@ -5,7 +5,7 @@ Batches pass through unread: the log checks and stamps them, and a fetch answers
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
@@ -505,18 +505,29 @@ def _delete_records(parts: Parts, ctx: Context, request: Any) -> Pieces[Any]:
         for one in found.values()
         if one.log and parts.led_log(one.log.name) is one.log
     }
-    error = yield Until(partial(parts.store.save_starts, ahead))
-    refused = Code.NONE if error is None else storage_failed("write down where the logs start", error).code
+    saved = yield Until(partial(parts.store.save_starts, ahead))
+    refused = _not_saved(ahead, saved)
     topics = []
     for name, partitions in wanted.items():
         answers = []
         for index in partitions:
-            code, low = _delete_before(parts, found[name, index], refused, parts.clock.now_ms())
+            one = found[name, index]
+            why = Code.NONE if one.log is None else refused.get(one.log.name, Code.NONE)
+            code, low = _delete_before(parts, one, why, parts.clock.now_ms())
             answers.append(build(partition_type, partition_index=index, low_watermark=low, error_code=code))
             yield
         topics.append(build(topic_type, name=name, partitions=tuple(answers)))
         yield
     return build(response_type(21, ctx.version), topics=tuple(topics))
+
+
+def _not_saved(
+    names: Iterable[TopicPartition], saved: OSError | StorageFailed | Set[TopicPartition]
+) -> Mapping[TopicPartition, Code]:
+    """Return, of the partitions whose start is not written down, why."""
+    if isinstance(saved, Set):
+        return dict.fromkeys(saved, Code.NOT_LEADER_OR_FOLLOWER)
+    return dict.fromkeys(names, storage_failed("write down where the logs start", saved).code)
 
 
 class _Deletion(NamedTuple):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import starmap
 
@@ -24,6 +24,7 @@ from coterie.storage.remote.reading import (
     RetentionWanted,
     RowHeads,
     RowsWanted,
+    StartWanted,
     StoredLog,
 )
 from coterie.storage.remote.session import Broken
@@ -93,12 +94,27 @@ YOUNGEST_ROW = f"""
 SELECT {COLUMNS} FROM coterie.chunks_keep WHERE partition_id = $1 AND base_offset >= $2 AND base_offset < $3
 ORDER BY max_timestamp DESC, base_offset LIMIT 1
 """
+# A partition's row is locked as a lane's gate is: who gives it another leader waits for this, and the next
+# leader reads the start then. Where somebody does so just now this is not waited for, but tried again.
 SAVE_STARTS = """
-INSERT INTO coterie.logs AS there (partition_id, start_offset, end_floor)
-SELECT id, start_offset, start_offset
-FROM unnest($1::int[], $2::bigint[]) AS log (id, start_offset) ORDER BY id
-ON CONFLICT (partition_id) DO UPDATE SET start_offset = greatest(there.start_offset, excluded.start_offset),
-  end_floor = greatest(there.end_floor, excluded.end_floor)
+WITH wanted AS (
+  SELECT * FROM unnest($1::int[], $2::int[], $3::bigint[]) AS log (partition_id, epoch, start_offset)),
+led AS MATERIALIZED (
+  SELECT partition_id, leader_epoch FROM coterie.partitions WHERE partition_id = ANY ($1)
+  ORDER BY partition_id FOR SHARE NOWAIT),
+gone AS MATERIALIZED (
+  SELECT partition_id FROM wanted
+  WHERE EXISTS (SELECT FROM led WHERE led.partition_id = wanted.partition_id AND leader_epoch > epoch)
+    OR EXISTS (SELECT FROM coterie.leader_epochs AS there
+      WHERE there.partition_id = wanted.partition_id AND there.epoch > wanted.epoch)),
+saved AS (
+  INSERT INTO coterie.logs AS there (partition_id, start_offset, end_floor)
+  SELECT partition_id, start_offset, start_offset FROM wanted
+  WHERE partition_id NOT IN (SELECT partition_id FROM gone) ORDER BY partition_id
+  ON CONFLICT (partition_id) DO UPDATE SET
+    start_offset = greatest(there.start_offset, excluded.start_offset),
+    end_floor = greatest(there.end_floor, excluded.end_floor))
+SELECT partition_id FROM gone ORDER BY partition_id
 """
 STUCK_S = 60.0
 """Where nothing comes for so long nothing is waited for: the connection is given up. What is slow goes on."""
@@ -158,12 +174,13 @@ class PostgresReader:
         self._forgetting.run(partial(deleting.delete_rows, partition_id, before_offset), done, history)
 
     def save_starts(
-        self, starts: Mapping[int, int], done: Callable[[Broken | None], None], *, history: str
+        self,
+        starts: Sequence[StartWanted],
+        done: Callable[[Sequence[int] | Broken], None],
+        *,
+        history: str,
     ) -> None:
-        def saved(answer: bool | Broken) -> None:
-            done(answer if isinstance(answer, Broken) else None)
-
-        self._opening.run(partial(_save_starts, starts), saved, history)
+        self._opening.run(partial(_save_starts, starts), done, history)
 
     def close(self) -> None:
         """Give the connections up; whoever waits has Broken."""
@@ -334,7 +351,7 @@ async def _read_rows(wanted: RowsWanted, connection: Connection) -> list[Chunk]:
     return [*starmap(Chunk, rows)]
 
 
-async def _save_starts(starts: Mapping[int, int], connection: Connection) -> bool:
+async def _save_starts(starts: Sequence[StartWanted], connection: Connection) -> list[int]:
+    terms = [[*column] for column in zip(*starts, strict=True)]
     async with transaction(connection, lock_timeout=LOCK_TIMEOUT_MS):
-        await connection.execute(SAVE_STARTS, [*starts], [*starts.values()])
-    return True
+        return [one for (one,) in await connection.fetch(SAVE_STARTS, *terms)]

@@ -8,7 +8,7 @@ one that changes or deletes it exclude each other, so that they are as if one af
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple, TypeAlias, TypeVar
 
@@ -22,6 +22,7 @@ from coterie.storage.remote.reading import (
     RetentionWanted,
     RowHeads,
     RowsWanted,
+    StartWanted,
     StoredLog,
 )
 from coterie.storage.remote.session import (
@@ -188,13 +189,20 @@ class Tables:
         """Return the partitions in which a leader epoch has not begun."""
         return sorted(one.partition_id for one in led if one[:2] not in self.leader_epochs)
 
-    def save_starts(self, starts: Mapping[int, int]) -> None:
-        """Have logs start at offsets, unless they start later already."""
-        for partition_id, start in starts.items():
-            if start > self.start_offsets.get(partition_id, 0):
+    def save_starts(self, starts: Sequence[StartWanted]) -> list[int]:
+        """Have logs start at offsets, unless they start later already; return the partitions that have a
+        later leader epoch, of which none moves.
+        """
+        gone = [one[0] for one in starts if self._is_led_later(*one[:2])]
+        for partition_id, _, start in starts:
+            if partition_id not in gone and start > self.start_offsets.get(partition_id, 0):
                 self.journal.put(self.start_offsets, partition_id, start)
                 floor = max(start, self.end_floors.get(partition_id, 0))
                 self.journal.put(self.end_floors, partition_id, floor)
+        return sorted(gone)
+
+    def _is_led_later(self, partition_id: int, leader_epoch: int) -> bool:
+        return any(epoch > leader_epoch for epoch, _ in self.epochs(partition_id))
 
     # -- reading
 
@@ -238,14 +246,14 @@ class Tables:
     def retain(self, wanted: RetentionWanted) -> RetainedLog:
         """Have a log start behind rows that it need not keep, unless a later epoch has begun."""
         partition_id, leader_epoch, start, end_offset, before_ms, surplus = wanted
-        if any(epoch > leader_epoch for epoch, _ in self.epochs(partition_id)):
+        if self._is_led_later(partition_id, leader_epoch):
             return RetainedLog(start, None)
         for row in self.rows(partition_id, start, end_offset)[:ROWS_LOOKED_AT]:
             surplus -= len(row.data)
             if not (0 <= row.max_timestamp < before_ms or surplus >= 0):
                 break
             start = row.last_offset + 1
-        self.save_starts({partition_id: start})
+        self.save_starts([StartWanted(partition_id, leader_epoch, start)])
         following = self.rows(partition_id, start, end_offset)
         return RetainedLog(start, following[0].max_timestamp if following else None)
 
@@ -472,7 +480,11 @@ class PretendedReader:
         )
 
     def save_starts(
-        self, starts: Mapping[int, int], done: Callable[[Broken | None], None], *, history: str
+        self,
+        starts: Sequence[StartWanted],
+        done: Callable[[Sequence[int] | Broken], None],
+        *,
+        history: str,
     ) -> None:
         self._execute("save-starts", lambda tables: tables.save_starts(starts), done, history)
 

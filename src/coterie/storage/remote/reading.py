@@ -6,7 +6,7 @@ others lead: it begins no epoch that is older than one that has begun, and moves
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import NamedTuple, Protocol
 
@@ -72,6 +72,14 @@ class RowsWanted(NamedTuple):
     max_bytes: int = 0
     since_ms: int = -1
     youngest: bool = False
+
+
+class StartWanted(NamedTuple):
+    """A log that is led here in a leader epoch, and where it is to start."""
+
+    partition_id: int
+    leader_epoch: int
+    start_offset: int
 
 
 class RetentionWanted(NamedTuple):
@@ -167,9 +175,17 @@ class RemoteReader(Protocol):
         ...
 
     def save_starts(
-        self, starts: Mapping[int, int], done: Callable[[Broken | None], None], *, history: str
+        self,
+        starts: Sequence[StartWanted],
+        done: Callable[[Sequence[int] | Broken], None],
+        *,
+        history: str,
     ) -> None:
-        """Write down where logs start, by partition id; one that starts later already stays as it is."""
+        """Write down where logs start; one that starts later already stays as it is.
+
+        Nothing moves in a partition that has a later leader epoch, or will have one before this is done:
+        `done` takes the ids of those, ascending.
+        """
         ...
 
 

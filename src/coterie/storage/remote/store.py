@@ -21,7 +21,15 @@ from coterie.storage.log.contract import StorageFailed
 from coterie.storage.remote.chunk import Chunk
 from coterie.storage.remote.lane import HELD_BYTES_MAX, PAUSES_MS, Lane
 from coterie.storage.remote.log import RemoteLog
-from coterie.storage.remote.reading import ALL_DATA, LogWanted, RemoteReader, RowsWanted, StoredLog, epochs_of
+from coterie.storage.remote.reading import (
+    ALL_DATA,
+    LogWanted,
+    RemoteReader,
+    RowsWanted,
+    StartWanted,
+    StoredLog,
+    epochs_of,
+)
 from coterie.storage.remote.recalled import Rows
 from coterie.storage.remote.retention import RemoteRetention
 from coterie.storage.remote.session import Answer, Broken, NewSession
@@ -533,11 +541,12 @@ class RemoteStore:
         epoch is over; then it may happen all the same.
         """
         lanes = self.lanes
-        ids = {self.logs[name].partition_id: offset for name, offset in starts.items() if name in self.logs}
+        led = {self.logs[name].partition_id: self.logs[name] for name in starts if name in self.logs}
+        wanted = [StartWanted(one.partition_id, one.latest_epoch, starts[one.name]) for one in led.values()]
 
-        def saved(answer: Broken | None) -> None:
-            if answer is None:
-                done(None)
+        def saved(answer: Sequence[int] | Broken) -> None:
+            if not isinstance(answer, Broken):
+                done(frozenset(led[one].name for one in answer))
             elif lanes is not self.lanes:
                 done(StorageFailed(f"the broker epoch is over: {answer.reason}"))
             else:
@@ -549,12 +558,12 @@ class RemoteStore:
         warned: list[bool] = []
 
         def save() -> None:
-            self._reader.save_starts(ids, saved, history=self.history)
+            self._reader.save_starts(wanted, saved, history=self.history)
 
-        if ids:
+        if wanted:
             save()
         else:
-            done(None)
+            done(frozenset())
 
     def close(self) -> None:
         """End the broker epoch."""
