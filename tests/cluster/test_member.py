@@ -26,7 +26,8 @@ from coterie.broker.cluster.changes import (
     Why,
 )
 from coterie.broker.cluster.image import Image
-from coterie.broker.cluster.member import FAULT, SEEN_WITHIN_MS
+from coterie.broker.cluster.made import SEEN_WITHIN_MS
+from coterie.broker.cluster.member import FAULT
 from coterie.broker.cluster.pretended import Fate, PretendedEngine
 
 ORDERS = CreateTopics((NewTopic(UUID(int=1), "orders", ((1, 2), (2, 3), (3, 1))),))

@@ -14,9 +14,9 @@ from typing import Self
 
 from clients.soon import soon
 from coterie.broker.cluster.image import Delta, Image
-from coterie.broker.cluster.sqlite import SqliteMetadata
 from coterie.broker.cluster.statements import ReadDelta
 from coterie.broker.processes import METADATA
+from coterie.broker.processes.sqlite import SqliteMetadata
 
 STOP_S = 30.0
 SETTINGS = {

@@ -13,12 +13,13 @@ import pytest
 
 from coterie.broker.cluster.changes import Changed, CreateTopics, DeleteTopics, NewTopic, NotChanged, Why
 from coterie.broker.cluster.image import Endpoint, Image
-from coterie.broker.cluster.sqlite import ReadHeartbeats, SqliteMetadata
+from coterie.broker.cluster.made import SEEN_WITHIN_MS
 from coterie.broker.cluster.statements import HeartbeatAnswer
 from coterie.broker.processes import METADATA
 from coterie.broker.processes.changes import ArrangeBrokers, FenceProcess, RegisterProcess
 from coterie.broker.processes.engine import SqliteEngine
-from coterie.broker.processes.member import RETRY_MS, SEEN_WITHIN_MS, ProcessMember
+from coterie.broker.processes.member import RETRY_MS, ProcessMember
+from coterie.broker.processes.sqlite import ReadHeartbeats, SqliteMetadata
 
 WITHIN_S = 20.0
 QUIET_S = 0.01

@@ -10,9 +10,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from coterie.broker.processes.supervision import (
     Action,
     Back,
-    Exit,
     Gone,
     Kill,
+    ParentExit,
     RestartTerms,
     SayReady,
     Start,
@@ -80,7 +80,7 @@ def test_whoever_dies_again_and_again_ends_all_with_a_sentence():
     assert supervisor.ended(2, 1, now_ms) == [Gone(2, 1, None), Stop(1)]
     assert supervisor.ended(1, 0, now_ms) == [
         Gone(1, 0, None),
-        Exit(1, "broker 2 has ended 10 times in a row, the last time with exit code 1"),
+        ParentExit(1, "broker 2 has ended 10 times in a row, the last time with exit code 1"),
     ]
 
 
@@ -97,7 +97,7 @@ def test_a_broker_that_cannot_be_started_at_first_ends_all():
     supervisor.ready(1, "h:1", 0)
 
     assert supervisor.ended(2, 1, 10) == [Gone(2, 1, None), Stop(1)]
-    assert supervisor.ended(1, 0, 20)[-1] == Exit(1, "broker 2 could not be started (exit code 1)")
+    assert supervisor.ended(1, 0, 20)[-1] == ParentExit(1, "broker 2 could not be started (exit code 1)")
 
 
 def test_a_broker_that_is_killed_before_it_answers_is_started_again():
@@ -111,7 +111,7 @@ def test_all_are_stopped_and_waited_for_and_nobody_is_started_again():
 
     assert supervisor.stop(4) == [Stop(1), Stop(3)]
     assert supervisor.ended(3, 0, 5) == [Gone(3, 0, None)]
-    assert supervisor.ended(1, -15, 6) == [Gone(1, -15, None), Exit(0, "")]
+    assert supervisor.ended(1, -15, 6) == [Gone(1, -15, None), ParentExit(0, "")]
 
 
 def test_who_is_asked_to_stop_once_more_or_does_not_for_long_is_killed():
@@ -126,11 +126,11 @@ def test_who_is_asked_to_stop_once_more_or_does_not_for_long_is_killed():
     assert by_time.tick(due_ms - 1) == []
     assert by_time.tick(due_ms) == [Kill(2)]
     assert by_time.due_ms is None
-    assert by_time.ended(2, -9, due_ms) == [Gone(2, -9, None), Exit(0, "")]
+    assert by_time.ended(2, -9, due_ms) == [Gone(2, -9, None), ParentExit(0, "")]
 
 
 def test_who_is_stopped_before_anybody_runs_ends_at_once():
-    assert Supervisor([1, 2]).stop(0) == [Exit(0, "")]
+    assert Supervisor([1, 2]).stop(0) == [ParentExit(0, "")]
 
 
 def test_nobody_is_said_to_be_ready_who_is_to_stop():
@@ -150,7 +150,7 @@ def test_the_sentence_says_how_a_process_has_ended(status: int, words: str):
         supervisor.tick(now_ms)
 
     last = actions[-1]
-    assert isinstance(last, Exit)
+    assert isinstance(last, ParentExit)
     assert last.sentence.endswith(f"the last time with {words}")
 
 
@@ -164,7 +164,7 @@ class SupervisorByChance(RuleBasedStateMachine):
         self.running: set[int] = set()
         self.ready: set[int] = set()
         self.said: list[SayReady] = []
-        self.exits: list[Exit] = []
+        self.exits: list[ParentExit] = []
         self.stopping = False
         self.count = count
         self.do(self.supervisor.tick(0))
@@ -185,7 +185,7 @@ class SupervisorByChance(RuleBasedStateMachine):
                 case SayReady():
                     assert self.ready == {*range(self.count)}
                     self.said.append(action)
-                case Exit():
+                case ParentExit():
                     assert not self.running, "the parent waits for all"
                     self.exits.append(action)
 

@@ -17,10 +17,9 @@ from coterie.broker.topics.proposals import TopicProposals
 from coterie.broker.topics.replica_proposals import ReplicaProposals
 
 if TYPE_CHECKING:
-    from coterie.broker.cluster.changes import Change
+    from coterie.broker.cluster.changes import Change, Proposed
     from coterie.broker.cluster.engine import MetadataEngine
     from coterie.broker.cluster.lifecycle import BrokerLifecycle
-    from coterie.broker.cluster.member import Proposed
     from coterie.broker.cluster.statements import ProducerIds
     from coterie.broker.config.settings import BrokerSettings
     from coterie.broker.interbroker.sender import Connect

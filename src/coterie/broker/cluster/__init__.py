@@ -11,6 +11,7 @@ lifecycle   the life of a broker, from its registration to its departure
 actions     what that wants done
 engine      what the one that holds the metadata offers a broker
 member      that carried out: sessions with the engine, and what the broker is to host
+made        the changes that were made on behalf of clients, until the own image shows them
 applying    what is different from one image to the next
 pretended   the engine in memory, with faults that somebody chooses
 database    that, with the lanes and chunks of storage/remote in the same place

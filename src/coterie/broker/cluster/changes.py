@@ -9,7 +9,7 @@ does nothing then.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple, Protocol, TypeAlias
 from uuid import UUID
@@ -68,6 +68,12 @@ class NotChanged(NamedTuple):
     broker_epoch: int = 0
     incarnation: UUID = ZERO_UUID
     names: tuple[str, ...] = ()
+
+
+ChangeOutcome: TypeAlias = Changed | NotChanged | None
+"""What came of a change: None where that is not known in time."""
+Proposed: TypeAlias = Callable[[ChangeOutcome], None]
+"""Takes what came of a change."""
 
 
 class PartitionKey(NamedTuple):

@@ -31,15 +31,16 @@ from coterie.broker.cluster.actions import (
 from coterie.broker.cluster.changes import (
     Change,
     Changed,
-    CreateTopics,
     GiveLeadership,
     NotChanged,
     PartitionKey,
+    Proposed,
 )
 from coterie.broker.cluster.engine import MetadataEngine, MetadataSession
 from coterie.broker.cluster.giving_back import GivingBack
 from coterie.broker.cluster.image import Delta, Image
 from coterie.broker.cluster.lifecycle import BrokerLifecycle, Phase
+from coterie.broker.cluster.made import MadeChanges, taking_ids
 from coterie.broker.cluster.statements import (
     Answer,
     BrokerHeartbeat,
@@ -56,15 +57,9 @@ ANSWER_WITHIN_MS = 2_500
 """How long a statement is waited for, from when those before it are answered: longer than an engine waits for
 its own locks.
 """
-SEEN_WITHIN_MS = 500
-"""How long the maker of a topic waits for the other brokers to know of it, once this one does."""
-APPLIED_WITHIN_MS = 5_000
 RETRY_MS = 100
 NEVER = 1 << 62
 FAULT = "a fault in the broker: what it serves is not to be relied on"
-
-Proposed = Callable[[Changed | NotChanged | None], None]
-"""Takes what came of a change; None where that is not known."""
 
 
 class Hosting(Protocol):
@@ -109,18 +104,6 @@ class _Sent:
 
     statement: Statement
     answered: Callable[[Answer | None], None]
-
-
-@dataclass(slots=True, eq=False)
-class _Made:
-    """A change that was made, and waits for the own image, or for those of all, to show it."""
-
-    answer: Changed
-    answered: Proposed
-    by_all: bool
-    by_ms: int
-    shown: bool = False
-    """Whether the own image does."""
 
 
 class _Statements:
@@ -230,7 +213,7 @@ class ClusterMember:
         self._give = False  # whether something may have changed of what is to be given back
         self._gave_ms = -1
         self._retry_ms: int | None = None
-        self._made: list[_Made] = []
+        self._made = MadeChanges(clock)
         self._events: deque[Callable[[int], Sequence[Action]]] = deque()
         self._acting = False
         self._failed = False
@@ -272,25 +255,16 @@ class ClusterMember:
         """Have metadata changed; `answered` is called once the own image shows it, None if what came of it is
         not known. What makes topics is answered when all brokers know of them, or some time later.
         """
-
-        def came(answer: Answer | None) -> None:
-            if not isinstance(answer, Changed):
-                answered(answer if isinstance(answer, NotChanged) else None)
-                return
-            by_all = isinstance(change, CreateTopics)
-            self._made.append(_Made(answer, answered, by_all, self._clock() + APPLIED_WITHIN_MS))
-            self._happen(lambda now_ms: self.lifecycle.notified(answer.version, now_ms))
-
-        self._statements.send(change, came)
+        taking = self._made.taking(change, answered, self._change_made)
+        self._statements.send(change, taking)
         self._arm_next()
+
+    def _change_made(self, version: int) -> None:
+        self._happen(lambda now_ms: self.lifecycle.notified(version, now_ms))
 
     def reserve_producer_ids(self, answered: Callable[[ProducerIds | None], None]) -> None:
         """Have a block of producer ids that no other broker gets; None if there is none to be had now."""
-
-        def came(answer: Answer | None) -> None:
-            answered(answer if isinstance(answer, ProducerIds) else None)
-
-        self._statements.send(ReserveProducerIds(), came)
+        self._statements.send(ReserveProducerIds(), taking_ids(answered))
         self._arm_next()
 
     # -- events and what they lead to
@@ -315,7 +289,8 @@ class ClusterMember:
             self._acting = False
             self._serves_until_ms = self.lifecycle.serves_until_ms or NEVER
             self._give_back()
-            self._answer_made()
+            if self._made:
+                self._made.answer(own=self._applied.version, all_=self.lifecycle.seen_by_all)
             self._arm_next()
         except Exception:
             self._failed = True
@@ -379,7 +354,7 @@ class ClusterMember:
                 return
             self._membership = session
             if self.history not in (None, history):
-                self._give_up_made()
+                self._made.give_up()  # it is not this engine that has made it
             self.history = history
             self._happen(lambda now_ms: self.lifecycle.connected(history, now_ms))
 
@@ -419,39 +394,6 @@ class ClusterMember:
 
         self._statements.send(statement, answered)
 
-    # -- changes on behalf of clients
-
-    def _answer_made(self) -> None:
-        """Answer for the changes that the own image shows, and that of all where that is waited for."""
-        if not self._made:
-            return
-        now_ms = self._clock()
-        decided: list[_Made] = []
-        undecided: list[_Made] = []
-        for made in self._made:
-            (decided if self._is_decided(made, now_ms) else undecided).append(made)
-        self._made = undecided
-        for made in decided:  # whoever is answered may lead to this again
-            made.answered(made.answer if self._shows(made) else None)
-
-    def _shows(self, made: _Made) -> bool:
-        return self._applied.version >= made.answer.version
-
-    def _is_decided(self, made: _Made, now_ms: int) -> bool:
-        if self._shows(made):
-            if not made.by_all or self.lifecycle.seen_by_all >= made.answer.version:
-                return True
-            if not made.shown:
-                made.shown = True
-                made.by_ms = now_ms + SEEN_WITHIN_MS
-        return made.by_ms <= now_ms
-
-    def _give_up_made(self) -> None:
-        """Answer that nothing is known of what was changed: the engine is not the one that has changed it."""
-        given_up, self._made = self._made, []
-        for made in given_up:
-            made.answered(None)
-
     # -- giving back
 
     def _give_back(self) -> None:
@@ -477,7 +419,7 @@ class ClusterMember:
         def answered(answer: Answer | None) -> None:
             giving.answered(offer, answer if isinstance(answer, Changed | NotChanged) else None)
             if isinstance(answer, Changed):
-                self._happen(lambda now_ms: self.lifecycle.notified(answer.version, now_ms))
+                self._change_made(answer.version)
             else:
                 self._retry_ms = self._clock() + RETRY_MS
                 self._arm_next()
@@ -488,8 +430,7 @@ class ClusterMember:
     def _arm_next(self) -> None:
         if self._acting:
             return
-        times = [self.lifecycle.next_ms, self._statements.next_ms]
-        times += [made.by_ms for made in self._made]
+        times = [self.lifecycle.next_ms, self._statements.next_ms, self._made.next_ms]
         if self.lifecycle.phase is Phase.LIVE:
             times.append(self._give_next_ms)
         if self.lifecycle.phase is not Phase.ENDED:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from coterie.base.errors import CoterieError
 from coterie.broker.cluster.changes import Changed
-from coterie.broker.cluster.sqlite import SqliteMetadata
+from coterie.broker.processes.sqlite import SqliteMetadata
 
 if TYPE_CHECKING:
-    from coterie.broker.cluster.sqlite import SqliteStatement
     from coterie.broker.cluster.statements import Answer
+    from coterie.broker.processes.sqlite import SqliteStatement
 
 log = logging.getLogger("coterie.broker")
 

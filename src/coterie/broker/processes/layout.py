@@ -17,11 +17,11 @@ from coterie.base.errors import CoterieError
 from coterie.base.ids import uuid_text
 from coterie.base.plain import counted
 from coterie.broker.cluster.image import Delta, Image
-from coterie.broker.cluster.sqlite import MetadataFailed, MetadataUnusable, SqliteMetadata
 from coterie.broker.cluster.statements import ReadDelta
 from coterie.broker.processes import METADATA
 from coterie.broker.processes.changes import ArrangeBrokers, arranged_at, broker_ids_of
 from coterie.broker.processes.moving import CannotMove, carry_out, moves
+from coterie.broker.processes.sqlite import MetadataFailed, MetadataUnusable, SqliteMetadata
 from coterie.broker.topics.registry import new_id
 from coterie.storage.directory import IGNORED, things_of_others
 from coterie.storage.disk import OsDisk

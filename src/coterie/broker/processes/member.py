@@ -8,34 +8,30 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from coterie.broker.cluster.changes import Changed, CreateTopics, NotChanged
+from coterie.broker.cluster.changes import Changed, NotChanged
 from coterie.broker.cluster.image import Delta, DoesNotFollow, Image
-from coterie.broker.cluster.sqlite import ReadHeartbeats
+from coterie.broker.cluster.made import MadeChanges, taking_ids
 from coterie.broker.cluster.statements import (
     BrokerHeartbeat,
     HeartbeatAnswer,
-    ProducerIds,
     ReadDelta,
     ReserveProducerIds,
 )
 from coterie.broker.processes.changes import RegisterProcess, Static
+from coterie.broker.processes.sqlite import ReadHeartbeats
 
 if TYPE_CHECKING:
-    from coterie.broker.cluster.changes import Change
-    from coterie.broker.cluster.sqlite import SqliteStatement
-    from coterie.broker.cluster.statements import Answer
+    from coterie.broker.cluster.changes import Change, Proposed
+    from coterie.broker.cluster.statements import Answer, ProducerIds
     from coterie.broker.processes.engine import SqliteEngine, SqliteSession
+    from coterie.broker.processes.sqlite import SqliteStatement
 
 log = logging.getLogger("coterie.broker")
 
 RETRY_MS = 200
-SEEN_WITHIN_MS = 500
-"""How long the maker of a topic waits for the other brokers to know of it."""
 LOOK_EVERY_MS = 5
-Proposed = Callable[[Changed | NotChanged | None], None]
 
 
 class Serves(Protocol):
@@ -48,16 +44,6 @@ class Serves(Protocol):
     def serve(self, broker_epoch: int) -> None:
         """Lead what the image says."""
         ...
-
-
-@dataclass(slots=True, eq=False)
-class Made:
-    """A change that was made, and waits for images to show it."""
-
-    answer: Changed
-    answered: Proposed
-    seen_by_ms: int | None
-    """How long to wait for all brokers to have seen it; None if they need not."""
 
 
 class ProcessMember:
@@ -89,7 +75,8 @@ class ProcessMember:
         self._served = False
         self._reading = False
         self._newest = 0  # the version that there is, as far as it was heard of
-        self._made: list[Made] = []
+        self._made = MadeChanges(clock)
+        self._looking = False  # whether it looks how far the others are, or will soon
 
     def refused(self, broker_epoch: int) -> None:
         """Take note that what is led is not to be relied on, which cannot be: files have one owner."""
@@ -114,9 +101,8 @@ class ProcessMember:
     def _ended(self) -> None:
         """Connect again; what was proposed may have been made."""
         self._session, self._reading = None, False
-        made, self._made = self._made, []
-        for one in made:
-            one.answered(None)
+        self._made.answer(own=self.image.version, all_=self.image.version)  # what it has seen was made
+        self._made.give_up()
         self._later(RETRY_MS, self.begin)
 
     def _registered(self, answer: Answer | None) -> None:
@@ -180,24 +166,15 @@ class ProcessMember:
         """Have metadata changed; `answered` is called once the own image shows it, with None if what came of
         it is not known. What makes topics is answered when all brokers know of them, or some time later.
         """
-        by_all = isinstance(change, CreateTopics)
+        self._send(Static(change), self._made.taking(change, answered, self._change_made))
 
-        def came(answer: Answer | None) -> None:
-            if not isinstance(answer, Changed):
-                answered(answer if isinstance(answer, NotChanged) else None)
-                return
-            self._made.append(Made(answer, answered, self._clock() + SEEN_WITHIN_MS if by_all else None))
-            self._notified(answer.version)
-            self._answer_made()
-
-        self._send(Static(change), came)
+    def _change_made(self, version: int) -> None:
+        self._notified(version)
+        self._answer_made()
 
     def reserve_producer_ids(self, answered: Callable[[ProducerIds | None], None]) -> None:
         """Have a block of producer ids that no other broker gets; None if there is none to be had now."""
-        self._send(
-            ReserveProducerIds(),
-            lambda answer: answered(answer if isinstance(answer, ProducerIds) else None),
-        )
+        self._send(ReserveProducerIds(), taking_ids(answered))
 
     def _send(self, statement: SqliteStatement, answered: Callable[[Answer | None], None]) -> None:
         if self._session is None:
@@ -206,31 +183,26 @@ class ProcessMember:
             self._session.send(statement, answered)
 
     def _answer_made(self) -> None:
-        """Answer for the changes that the own image shows; some have to be seen by all, too."""
-        made, self._made = self._made, []
-        for one in made:
-            if one.answer.version > self.image.version:
-                self._made.append(one)
-            elif one.seen_by_ms is None:
-                one.answered(one.answer)
-            else:
-                self._look_who_has_seen(one)
+        """Answer for the changes that the own image shows. Where some have to be seen by all, look again and
+        again how far the brokers that run are.
+        """
+        self._made.answer(own=self.image.version, all_=0)
+        if self._made.waits_for_others and not self._looking:
+            self._looking = True
+            self._send(ReadHeartbeats(), self._heartbeats_read)
 
-    def _look_who_has_seen(self, made: Made) -> None:
-        """Answer once every broker that runs has seen a change, looking again and again."""
-        assert made.seen_by_ms is not None
-        late = self._clock() >= made.seen_by_ms
+    def _heartbeats_read(self, answer: Answer | None) -> None:
+        self._looking = False
+        if isinstance(answer, HeartbeatAnswer):
+            seen_by_all = min((one.seen for one in answer.brokers), default=self.image.version)
+            self._made.answer(own=self.image.version, all_=seen_by_all)
+            if self._made.waits_for_others:
+                self._looking = True
+                self._later(LOOK_EVERY_MS, self._look_again)
 
-        def shown(answer: Answer | None) -> None:
-            waits = isinstance(answer, HeartbeatAnswer) and any(
-                one.seen < made.answer.version for one in answer.brokers
-            )
-            if waits and not late:
-                self._later(LOOK_EVERY_MS, lambda: self._look_who_has_seen(made))
-            else:
-                made.answered(made.answer)
-
-        self._send(ReadHeartbeats(), shown)
+    def _look_again(self) -> None:
+        self._looking = False
+        self._answer_made()
 
 
 def ignored(answer: Answer | None) -> None:

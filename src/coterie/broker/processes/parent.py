@@ -24,9 +24,9 @@ from coterie.base.signals import stop_signals
 from coterie.broker.processes.supervision import (
     Action,
     Back,
-    Exit,
     Gone,
     Kill,
+    ParentExit,
     RestartTerms,
     SayReady,
     Start,
@@ -70,9 +70,9 @@ class Parent:
         self._processes: dict[int, subprocess.Popen[str]] = {}
         self._ports: dict[int, int] = {}
         self._events: SimpleQueue[Event] = SimpleQueue()
-        self._exit: Exit | None = None
+        self._exit: ParentExit | None = None
 
-    def run(self) -> Exit:
+    def run(self) -> ParentExit:
         """Have the brokers run until all have ended, and return why; a signal to stop stops them first, one
         more kills them.
         """
@@ -126,7 +126,7 @@ class Parent:
                     self._take_note_of_end(broker_id, status, again_in_ms)
                 case Back(broker_id):
                     log.info("broker %d is back", broker_id)
-                case Exit():
+                case ParentExit():
                     self._exit = action
 
     def _start(self, broker_id: int) -> None:

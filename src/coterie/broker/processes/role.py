@@ -15,7 +15,6 @@ from uuid import uuid4
 
 from coterie.base.codes import Code
 from coterie.broker.cluster.image import Delta, Endpoint, Image
-from coterie.broker.cluster.sqlite import MetadataFailed, MetadataUnusable, SqliteMetadata
 from coterie.broker.cluster.statements import ReadDelta
 from coterie.broker.hosting import HostingParts, NodeHosting
 from coterie.broker.interbroker.sockets import Connector
@@ -26,6 +25,7 @@ from coterie.broker.processes.changes import RegisterProcess, broker_ids_of
 from coterie.broker.processes.engine import SqliteEngine
 from coterie.broker.processes.files import FileLogs, configs_of, have_agree
 from coterie.broker.processes.member import ProcessMember
+from coterie.broker.processes.sqlite import MetadataFailed, MetadataUnusable, SqliteMetadata
 from coterie.broker.refusal import Refusal
 from coterie.broker.runtime.leadership import ElectedLeaders
 from coterie.broker.shell.listening import CannotServe

@@ -6,20 +6,20 @@ import contextlib
 import logging
 from collections.abc import Mapping
 
-from coterie.broker.cluster.sqlite import ChangeFailed, MetadataFailed, MetadataUnusable, SqliteMetadata
 from coterie.broker.config.settings import BrokerSettings
 from coterie.broker.processes import METADATA
 from coterie.broker.processes.changes import FenceProcess
 from coterie.broker.processes.layout import arranged
 from coterie.broker.processes.parent import Parent
 from coterie.broker.processes.settings import broker_ids, settings_of
-from coterie.broker.processes.supervision import Exit
+from coterie.broker.processes.sqlite import ChangeFailed, MetadataFailed, MetadataUnusable, SqliteMetadata
+from coterie.broker.processes.supervision import ParentExit
 from coterie.broker.shell.listening import try_port
 
 log = logging.getLogger("coterie.broker")
 
 
-def serve_processes(given: Mapping[str, str], processes: int, log_level: str) -> Exit:
+def serve_processes(given: Mapping[str, str], processes: int, log_level: str) -> ParentExit:
     """Serve with so many brokers until told to stop; return why they have ended. Raises `CannotArrange`,
     `CannotServe`, `SettingError`.
     """

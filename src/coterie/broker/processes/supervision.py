@@ -67,14 +67,14 @@ class Back(NamedTuple):
     broker_id: int
 
 
-class Exit(NamedTuple):
+class ParentExit(NamedTuple):
     """End the parent: no child runs any more. `sentence` says why, empty if it was asked to."""
 
     code: int
     sentence: str
 
 
-Action: TypeAlias = Start | Stop | Kill | SayReady | Gone | Back | Exit
+Action: TypeAlias = Start | Stop | Kill | SayReady | Gone | Back | ParentExit
 
 
 class Stage(Enum):
@@ -109,7 +109,7 @@ class Supervisor:
         self._terms = terms or RestartTerms()
         self._children = {broker_id: Child() for broker_id in broker_ids}
         self._said_ready = False
-        self._leaving: Exit | None = None
+        self._leaving: ParentExit | None = None
         self._kill_at_ms: int | None = None
         self._exited = False
 
@@ -178,7 +178,7 @@ class Supervisor:
         return f"broker {broker_id} has ended {child.ends} times in a row, the last time with {said(status)}"
 
     def _leave(self, code: int, sentence: str, now_ms: int) -> list[Action]:
-        self._leaving = Exit(code, sentence)
+        self._leaving = ParentExit(code, sentence)
         self._kill_at_ms = now_ms + self._terms.stop_within_ms
         for child in self._children.values():
             if not child.runs:

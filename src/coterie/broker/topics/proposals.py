@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol
 from uuid import UUID
 
 from coterie.assign.chance import chance_of
@@ -21,10 +21,12 @@ from coterie.broker.cluster.changes import (
     AddPartitions,
     Change,
     Changed,
+    ChangeOutcome,
     CreateTopics,
     DeleteTopics,
     NewTopic,
     NotChanged,
+    Proposed,
     SetConfigs,
     Why,
 )
@@ -42,9 +44,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("coterie.broker")
 
-Answer: TypeAlias = Changed | NotChanged | None
-"""What came of a change: None where that is not known in time."""
-
 LOW_BITS = (1 << 62) - 1  # of a random uuid: those above say that it is one
 NOT_KNOWN = Refusal(
     Code.REQUEST_TIMED_OUT, "The request timed out: the database of the cluster's metadata has not answered."
@@ -54,7 +53,7 @@ NOT_KNOWN = Refusal(
 class Propose(Protocol):
     """Proposes a change to the cluster's engine."""
 
-    def __call__(self, change: Change, answered: Callable[[Answer], None]) -> None:
+    def __call__(self, change: Change, answered: Proposed) -> None:
         """Call `answered` once: with `Changed` when the own image has the change, with why it was not made,
         or with None where that is not known in time.
         """
@@ -128,7 +127,7 @@ class TopicProposals:
         return refused
 
     def _left_of(
-        self, wanted: Sequence[Topic], answer: Answer, refused: Mapping[str, Refusal]
+        self, wanted: Sequence[Topic], answer: ChangeOutcome, refused: Mapping[str, Refusal]
     ) -> list[Topic]:
         """Return the topics to propose again: without those that have made the engine refuse all of them."""
         if not isinstance(answer, NotChanged) or refused.keys().isdisjoint(answer.names):
@@ -136,7 +135,7 @@ class TopicProposals:
         there = self._topics.by_id
         return [topic for topic in wanted if topic.name not in refused and there(topic.topic_id) is None]
 
-    def _not_created(self, topic: Topic, answer: Answer) -> Refusal | None:
+    def _not_created(self, topic: Topic, answer: ChangeOutcome) -> Refusal | None:
         """Return why a topic was not created: None if it was, or may be by the next change."""
         if isinstance(answer, Changed) or self._topics.by_id(topic.topic_id) is not None:
             return None  # it may have been, though its answer was lost
@@ -235,7 +234,7 @@ class TopicProposals:
         change = CreateTopics((_new_topic(topic, self._wall_ms()),))
         self._propose(change, partial(self._internal_answered, topic))
 
-    def _internal_answered(self, topic: Topic, answer: Answer) -> None:
+    def _internal_answered(self, topic: Topic, answer: ChangeOutcome) -> None:
         self._topics.claimed.discard(topic.name)
         if isinstance(answer, NotChanged) and answer.why is not Why.NAME_TAKEN:
             log.error("cannot create topic %s: %s", topic.name, answer.why)
@@ -253,7 +252,7 @@ class TopicProposals:
         return refused
 
 
-def answers_of(propose: Propose, changes: Sequence[Change]) -> Pieces[list[Answer]]:
+def answers_of(propose: Propose, changes: Sequence[Change]) -> Pieces[list[ChangeOutcome]]:
     """Propose changes, and return their answers when the last has come."""
     answers = _Answers(propose, changes)
     if changes:
@@ -265,7 +264,7 @@ class _Answers:
     """The answers of changes that are proposed together."""
 
     def __init__(self, propose: Propose, changes: Sequence[Change]) -> None:
-        self.all: list[Answer] = [None] * len(changes)
+        self.all: list[ChangeOutcome] = [None] * len(changes)
         self._propose = propose
         self._changes = changes
         self._waiting = len(changes)
@@ -277,7 +276,7 @@ class _Answers:
         for place, change in enumerate(self._changes):
             self._propose(change, partial(self._answered, place))
 
-    def _answered(self, place: int, answer: Answer) -> None:
+    def _answered(self, place: int, answer: ChangeOutcome) -> None:
         self.all[place] = answer
         self._waiting -= 1
         if not self._waiting:
@@ -288,7 +287,7 @@ def _new_topic(topic: Topic, created_ms: int) -> NewTopic:
     return NewTopic(topic.topic_id, topic.name, topic.replicas, topic.configs, created_ms)
 
 
-def _refusal(answer: Answer) -> Refusal | None:
+def _refusal(answer: ChangeOutcome) -> Refusal | None:
     """Return why a change was not made, None if it was."""
     if isinstance(answer, Changed):
         return None

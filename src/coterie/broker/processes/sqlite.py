@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeAlias, TypeVar
@@ -49,6 +50,7 @@ from coterie.broker.cluster.statements import (
 APPLICATION_ID = 0x436F7465  # "Cote": by it SQLite's header says whose file it is
 SCHEMA = 1
 LOCKED_MAX_S = 5.0  # for so long a statement waits for others' changes
+LOOK_AGAIN_S = 0.005
 
 TABLES = (
     """CREATE TABLE cluster (one INTEGER PRIMARY KEY CHECK (one = 1), cluster_id TEXT NOT NULL,
@@ -136,7 +138,7 @@ class SqliteMetadata:
         """Make the tables in a file that is empty."""
         self._database.execute("PRAGMA synchronous = FULL")
         if self._number("PRAGMA page_count") == 0:
-            self._database.execute("PRAGMA journal_mode = WAL")
+            self._write_ahead()
         with self._transaction("IMMEDIATE"):
             if self._number("SELECT count(*) FROM sqlite_master") or self._number("PRAGMA application_id"):
                 return
@@ -155,12 +157,27 @@ class SqliteMetadata:
         schema = self._number("PRAGMA user_version")
         if schema != SCHEMA:
             raise MetadataUnusable(f"{self.path} is of schema {schema}, and this version reads {SCHEMA}")
-        self._database.execute("PRAGMA journal_mode = WAL")
+        self._write_ahead()
         self._database.execute("PRAGMA synchronous = FULL")
         rows = self._database.execute("SELECT cluster_id, history FROM cluster").fetchall()
         if len(rows) != 1:
             raise MetadataUnusable(f"{self.path} is damaged: it names {len(rows)} clusters, not one")
         self.cluster_id, self.history = rows[0]
+
+    def _write_ahead(self) -> None:
+        """Have the file's journal be a WAL. Where another connection is about to do the same, SQLite does not
+        wait for it as it does elsewhere.
+        """
+        end = time.monotonic() + LOCKED_MAX_S
+        while True:
+            try:
+                self._database.execute("PRAGMA journal_mode = WAL")
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > end:
+                    raise
+                time.sleep(LOOK_AGAIN_S)
+            else:
+                return
 
     def problem(self) -> str | None:
         """Return a sentence if pages or rows of the file are damaged. It reads all of it."""

@@ -16,9 +16,9 @@ import pytest
 
 from cluster.engine_kit import Broker, EngineKit, topic
 from coterie.broker.cluster.changes import Changed, CreateTopics
-from coterie.broker.cluster.sqlite import MetadataFailed, MetadataUnusable, SqliteMetadata
 from coterie.broker.cluster.statements import ReadDelta
 from coterie.broker.processes.engine import SqliteEngine
+from coterie.broker.processes.sqlite import MetadataFailed, MetadataUnusable, SqliteMetadata
 
 NAME = "coterie.cluster.sqlite"
 WITHIN_S = 20.0
@@ -26,7 +26,7 @@ KILLED_AMID_CHANGES = """
 import itertools, os, sys
 from uuid import UUID
 from coterie.broker.cluster.changes import CreateTopics, NewTopic
-from coterie.broker.cluster.sqlite import SqliteMetadata
+from coterie.broker.processes.sqlite import SqliteMetadata
 
 metadata = SqliteMetadata(sys.argv[1])
 for number in itertools.count(1):

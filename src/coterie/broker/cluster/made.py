@@ -1,0 +1,99 @@
+"""The changes that a broker has had made on behalf of its clients, until its own image shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from coterie.broker.cluster.changes import Change, Changed, CreateTopics, NotChanged, Proposed
+from coterie.broker.cluster.statements import Answer, ProducerIds
+
+SEEN_WITHIN_MS = 500
+"""How long the maker of a topic waits for the other brokers to know of it, once this one does."""
+APPLIED_WITHIN_MS = 5_000
+
+
+@dataclass(slots=True, eq=False)
+class MadeChange:
+    """A change that was made, and waits for the own image, or for those of all, to show it."""
+
+    answer: Changed
+    answered: Proposed
+    by_all: bool
+    by_ms: int
+    shown: bool = False
+    """Whether the own image does."""
+
+
+class MadeChanges:
+    """Each is answered once the own image shows it, and what makes topics once those of all do, or some time
+    later. `clock` is monotonic.
+    """
+
+    def __init__(self, clock: Callable[[], int]) -> None:
+        self._clock = clock
+        self._waiting: list[MadeChange] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    @property
+    def waits_for_others(self) -> bool:
+        """Whether it matters how far the other brokers' images are."""
+        return any(made.shown for made in self._waiting)
+
+    @property
+    def next_ms(self) -> int | None:
+        """When one is answered at the latest."""
+        return min((made.by_ms for made in self._waiting), default=None)
+
+    def taking(
+        self, change: Change, answered: Proposed, made: Callable[[int], None]
+    ) -> Callable[[Answer | None], None]:
+        """Return a function to take the engine's answer to a change. `made` is called with its version if it
+        was made; if it was not, or that is not known, whoever has asked is answered at once.
+        """
+
+        def take(answer: Answer | None) -> None:
+            if not isinstance(answer, Changed):
+                answered(answer if isinstance(answer, NotChanged) else None)
+                return
+            by_ms = self._clock() + APPLIED_WITHIN_MS
+            self._waiting.append(MadeChange(answer, answered, isinstance(change, CreateTopics), by_ms))
+            made(answer.version)
+
+        return take
+
+    def answer(self, *, own: int, all_: int) -> None:
+        """Answer for the changes that the own image shows, at its version, and those of all where that is
+        waited for: the lowest version among them.
+        """
+        now_ms = self._clock()
+        decided: list[MadeChange] = []
+        undecided: list[MadeChange] = []
+        for made in self._waiting:
+            (decided if _is_decided(made, own, all_, now_ms) else undecided).append(made)
+        self._waiting = undecided
+        for made in decided:  # whoever is answered may lead to this again
+            made.answered(made.answer if own >= made.answer.version else None)
+
+    def give_up(self) -> None:
+        """Answer that nothing is known of what was changed."""
+        given_up, self._waiting = self._waiting, []
+        for made in given_up:
+            made.answered(None)
+
+
+def _is_decided(made: MadeChange, own: int, all_: int, now_ms: int) -> bool:
+    if own >= made.answer.version:
+        if not made.by_all or all_ >= made.answer.version:
+            return True
+        if not made.shown:
+            made.shown = True
+            made.by_ms = now_ms + SEEN_WITHIN_MS
+    return made.by_ms <= now_ms
+
+
+def taking_ids(answered: Callable[[ProducerIds | None], None]) -> Callable[[Answer | None], None]:
+    """Return a function to take the engine's answer to `ReserveProducerIds`: None if there are none."""
+    return lambda answer: answered(answer if isinstance(answer, ProducerIds) else None)
