@@ -27,7 +27,7 @@ from coterie.storage.postgres.lane_session import LanePlace, LaneSession
 from coterie.storage.postgres.schema import migrate
 from coterie.storage.remote.chunk import PendingAppend
 from coterie.storage.remote.lane import Lane
-from coterie.storage.remote.session import Answer
+from coterie.storage.remote.session import LaneAnswer
 
 SETTINGS = {
     "fsync": "on",
@@ -160,7 +160,7 @@ async def measure(server: Server, address: DatabaseAddress, shape: Shape, second
     return Measured(len(rounds_ms), took, rounds_ms, *used)
 
 
-def answered(one: Loop, life: int, answer: Answer) -> None:
+def answered(one: Loop, life: int, answer: LaneAnswer) -> None:
     """Give an answer to the lane of a loop."""
     one.lane.answered(life, answer)
 

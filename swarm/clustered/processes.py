@@ -36,8 +36,7 @@ if TYPE_CHECKING:
         StartWanted,
         StoredLog,
     )
-    from coterie.storage.remote.session import Answer as LaneAnswer
-    from coterie.storage.remote.session import Broken, Look
+    from coterie.storage.remote.session import Broken, LaneAnswer, Look
     from swarm.clustered.cluster import DatabaseCluster
 
 LISTENER = "PLAINTEXT"

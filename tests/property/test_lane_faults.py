@@ -22,7 +22,7 @@ from coterie.storage.remote import session
 from coterie.storage.remote.chunk import Chunk
 from coterie.storage.remote.lane import Lane
 from coterie.storage.remote.pretended import Fate, LaneRow, PretendedConnection, PretendedSession, Tables
-from coterie.storage.remote.session import Answer, Failed, Inserted, Reopened, Verdict
+from coterie.storage.remote.session import Failed, Inserted, LaneAnswer, Reopened, Verdict
 from planting import GENERATED, Faults, instead
 
 FAULTS = fault = Faults()
@@ -216,7 +216,7 @@ def a_shut_gate_that_is_sent_to_again(patch: pytest.MonkeyPatch) -> None:
     """Nobody is told that the broker is fenced."""
 
     def taken(take: Any) -> Any:
-        def answered(self: Lane, round_: Any, answer: Answer) -> None:
+        def answered(self: Lane, round_: Any, answer: LaneAnswer) -> None:
             take(self, round_, Failed("40001") if answer == Inserted(0) else answer)
 
         return answered

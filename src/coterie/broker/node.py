@@ -15,7 +15,7 @@ from coterie.broker.fastpath import FastPath, FastPathParts
 from coterie.broker.net.context import Hangup
 from coterie.broker.net.peers import Peers
 from coterie.broker.runtime.clock import Clock
-from coterie.broker.runtime.leadership import Alone, ElectedLeaders, Elections
+from coterie.broker.runtime.leadership import ElectedLeaders, Elections, SoleLeader
 from coterie.broker.runtime.pieces import Pieces, Scheduler, straight_on
 from coterie.broker.runtime.purgatory import Purgatory
 from coterie.broker.runtime.replica_manager import ReplicaManager
@@ -176,7 +176,7 @@ class Node:
         self.scheduler = Scheduler(call_soon, work)
         self.new_uuid = new_uuid
         self.purgatory = Purgatory(alarm)
-        self.leadership = leadership or Alone(
+        self.leadership = leadership or SoleLeader(
             settings.node_id, self.address, settings.broker_rack, store.logs
         )
         self.led_log = store.logs.get if self.leadership.alone else self._log_if_led

@@ -15,7 +15,7 @@ from coterie.storage.postgres.reading import PostgresReader
 from coterie.storage.remote.chunk import Chunk
 from coterie.storage.remote.pretended import Fate, PretendedEngine, PretendedReader, PretendedSession
 from coterie.storage.remote.reading import RemoteReader
-from coterie.storage.remote.session import Answer, Look, Session
+from coterie.storage.remote.session import LaneAnswer, Look, Session
 
 NOTHING = Look(None, None)
 ANSWERED_WITHIN_S = 20.0
@@ -44,7 +44,7 @@ class LaneDatabase(Protocol):
     def session(
         self,
         place: LanePlace,
-        answered: Callable[[int, Answer], None],
+        answered: Callable[[int, LaneAnswer], None],
         history: Callable[[], str] | None = None,
     ) -> Session:
         """Return a session of a lane."""
@@ -85,7 +85,7 @@ class InMemory:
     def session(
         self,
         place: LanePlace,
-        answered: Callable[[int, Answer], None],
+        answered: Callable[[int, LaneAnswer], None],
         history: Callable[[], str] | None = None,
     ) -> Session:
         return PretendedSession(self.engine, place, answered, history)
@@ -144,7 +144,7 @@ class InPostgres:
     def session(
         self,
         place: LanePlace,
-        answered: Callable[[int, Answer], None],
+        answered: Callable[[int, LaneAnswer], None],
         history: Callable[[], str] | None = None,
     ) -> Session:
         return LaneSession(self.connections, place, answered, history)
@@ -173,22 +173,22 @@ class Asking:
     def __init__(
         self, database: LaneDatabase, place: LanePlace, history: Callable[[], str] | None = None
     ) -> None:
-        self.answers: asyncio.Queue[tuple[int, Answer]] = asyncio.Queue()
+        self.answers: asyncio.Queue[tuple[int, LaneAnswer]] = asyncio.Queue()
         self.session = database.session(place, self._answered, history)
 
-    def _answered(self, life: int, answer: Answer) -> None:
+    def _answered(self, life: int, answer: LaneAnswer) -> None:
         self.answers.put_nowait((life, answer))
 
-    async def reopen(self, life: int, look: Look = NOTHING) -> Answer:
+    async def reopen(self, life: int, look: Look = NOTHING) -> LaneAnswer:
         self.session.abort()
         self.session.reopen(life, look)
         return await self.answer_in(life)
 
-    async def append(self, life: int, *chunks: Chunk) -> Answer:
+    async def append(self, life: int, *chunks: Chunk) -> LaneAnswer:
         self.session.append(life, chunks)
         return await self.answer_in(life)
 
-    async def answer_in(self, life: int) -> Answer:
+    async def answer_in(self, life: int) -> LaneAnswer:
         """Return the next answer, which has to be one in this life."""
         async with asyncio.timeout(ANSWERED_WITHIN_S):
             answered_in, answer = await self.answers.get()

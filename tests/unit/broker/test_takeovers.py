@@ -9,7 +9,7 @@ from takeovers import takeover
 
 import coterie.broker.topics.cluster_image
 from coterie.broker.api import data
-from coterie.broker.runtime.leadership import Alone
+from coterie.broker.runtime.leadership import SoleLeader
 from coterie.broker.topics import agreement, registry
 from coterie.broker.topics.agreement import Agreement
 from coterie.broker.topics.former_kafka import FormerKafka
@@ -38,7 +38,7 @@ def the_default_retention(patch: pytest.MonkeyPatch) -> None:
 
 def epoch_zero_in_metadata(patch: pytest.MonkeyPatch) -> None:
     """Metadata says leader epoch 0, whatever the log's is (A5)."""
-    patch.setattr(Alone, "leader_epoch", lambda *_: 0)
+    patch.setattr(SoleLeader, "leader_epoch", lambda *_: 0)
 
 
 def epoch_zero_in_checks(patch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from coterie.base.codes import Code
 from coterie.storage.log.contract import AppendRefused
 from coterie.storage.remote.chunk import Chunk, PendingAppend, RowKey
 from coterie.storage.remote.lane import Lane
-from coterie.storage.remote.session import Answer, Inserted, Look, Reopened
+from coterie.storage.remote.session import Inserted, LaneAnswer, Look, Reopened
 
 LANDED = "landed"
 ALL_WELL = Reopened(in_doubt_there=True, acknowledged_there=True)
@@ -92,7 +92,7 @@ class Stage:
         while self.soon:
             self.soon.pop(0)()
 
-    def answer(self, answer: Answer) -> None:
+    def answer(self, answer: LaneAnswer) -> None:
         """Answer what is under way."""
         self.lane.answered(self.lane.life, answer)
 

@@ -18,7 +18,7 @@ from coterie.storage.remote.pretended import (
     PretendedSession,
     Tables,
 )
-from coterie.storage.remote.session import Answer, Broken, Failed, Fenced, Inserted, Look, Reopened
+from coterie.storage.remote.session import Broken, Failed, Fenced, Inserted, LaneAnswer, Look, Reopened
 
 BROKER, LANE = 7, 1
 
@@ -39,7 +39,7 @@ class Scene:
         self.engine = PretendedEngine(lambda _: self.fates.pop(0) if self.fates else Fate(), self.later)
         self.tables = self.engine.tables
         self.epoch = self.tables.register(BROKER, 2)
-        self.answers: list[tuple[int, int, Answer]] = []
+        self.answers: list[tuple[int, int, LaneAnswer]] = []
         self.session = PretendedSession(
             self.engine,
             (BROKER, LANE, self.epoch),

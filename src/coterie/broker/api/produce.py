@@ -17,6 +17,7 @@ from coterie.base.errors import Corrupt
 from coterie.base.ids import TopicPartition
 from coterie.broker.api.data import CurrentLeaders, key_of, topic_named
 from coterie.broker.net.context import SILENT, WAITS, Context, Hangup
+from coterie.broker.refusal import Refusal
 from coterie.broker.runtime.leadership import why_absent
 from coterie.broker.runtime.pieces import ITEMS_AT_ONCE, Aside, Pieces, paced
 from coterie.storage.log.contract import AppendRefused, TakesLong
@@ -70,13 +71,6 @@ class Parts(NamedTuple):
     replica_manager: ReplicaManager
     clock: Clock
     load_transaction_partitions: Callable[[], AsksCoordinators]
-
-
-class Answer(NamedTuple):
-    """What the coordinator's word means to a producer."""
-
-    code: Code
-    message: str | None = None
 
 
 def produce(parts: Parts, ctx: Context, request: Any) -> Any:
@@ -144,7 +138,7 @@ def _append_all(
     parts: Parts,
     ctx: Context,
     request: Any,
-    refused: Mapping[TopicPartition, Answer],
+    refused: Mapping[TopicPartition, Refusal],
     verified: Mapping[TopicPartition, Verification],
     *,
     many: bool = True,
@@ -166,7 +160,7 @@ def _append_all(
                 name = TopicPartition("" if topic is None else topic.name, data.index)
                 refusal, seen = refused.get(name), verified.get(name)
             if refusal is not None:
-                values = _refusal(refusal)
+                values = _fields_of(refusal)
             elif topic is None:
                 values = {"error_code": missing, "base_offset": -1}
             else:
@@ -271,8 +265,8 @@ def _record_errors(errors: Sequence[tuple[int, str]]) -> tuple[Any, ...]:
     return tuple(build(cls, batch_index=index, batch_index_error_message=text) for index, text in errors)
 
 
-def _refusal(answer: Answer) -> dict[str, Any]:
-    return {"error_code": answer.code, "base_offset": -1, "error_message": answer.message}
+def _fields_of(refusal: Refusal) -> dict[str, Any]:
+    return {"error_code": refusal.code, "base_offset": -1, "error_message": refusal.message}
 
 
 def _all_refused(ctx: Context, request: Any, code: Code, message: str | None = None) -> Pieces[Any]:
@@ -280,7 +274,7 @@ def _all_refused(ctx: Context, request: Any, code: Code, message: str | None = N
         raise Hangup(f"produced with acks=0 and met {code.name}")
     partition_type = entity("produce", ctx.version, "PartitionProduceResponse", "response")
     topic_type = entity("produce", ctx.version, "TopicProduceResponse", "response")
-    refusal = _refusal(Answer(code, message))
+    refusal = _fields_of(Refusal(code, message))
     topics = []
     for place, asked in enumerate(request.topic_data):
         answers = []
@@ -424,7 +418,7 @@ class WaitingProduce:
     ) -> None:
         self.parts, self.ctx, self.request, self.batches = parts, ctx, request, batches
         self.joins = ctx.version >= JOINS_SINCE
-        self.refused: dict[TopicPartition, Answer] = {}
+        self.refused: dict[TopicPartition, Refusal] = {}
         self.verified: dict[TopicPartition, Verification] = {}
         self.shown: Mapping[TopicPartition, Verification] = self.verified
 
@@ -457,7 +451,7 @@ class WaitingProduce:
         try:
             verification = log.verification(header, joins=self.joins, now_ms=self.parts.clock.now_ms())
         except AppendRefused as refused:
-            self.refused[name] = Answer(refused.code)
+            self.refused[name] = Refusal(refused.code, None)
         else:
             if verification is not None:
                 self.verified[name] = verification
@@ -485,19 +479,19 @@ class WaitingProduce:
             return SILENT
 
 
-def _meaning(code: Code, *, version: int) -> Answer:
-    """Return the answer to a client, which does not know all codes that coordinators use among themselves."""
+def _meaning(code: Code, *, version: int) -> Refusal:
+    """Return why a client is refused: it does not know all codes that coordinators use among themselves."""
     if code == Code.PRODUCER_FENCED:
-        return Answer(Code.INVALID_PRODUCER_EPOCH)
+        return Refusal(Code.INVALID_PRODUCER_EPOCH, None)
     if code == Code.TRANSACTION_ABORTABLE and version < ABORTABLE_SINCE:
         code = Code.INVALID_TXN_STATE
     if code == Code.INVALID_TXN_STATE:
-        return Answer(code, "the partition is not part of the transaction")
+        return Refusal(code, "the partition is not part of the transaction")
     if code in ASK_AGAIN or (code == Code.CONCURRENT_TRANSACTIONS and version < JOINS_SINCE):
-        return Answer(
+        return Refusal(
             Code.NOT_ENOUGH_REPLICAS, f"the transaction's coordinator answered {code.name}; try again"
         )
-    return Answer(code)
+    return Refusal(code, None)
 
 
 HANDLERS = {0: produce}

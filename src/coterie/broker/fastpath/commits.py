@@ -17,7 +17,7 @@ from coterie.broker.api.data import topic_named
 from coterie.broker.api.offsets import commit_command, committed
 from coterie.broker.fastpath.templates import (
     CORRELATION_AT,
-    Answer,
+    AnswerTemplate,
     Template,
     answer_of,
     frame_with,
@@ -90,7 +90,7 @@ class KnownCommit(Template):
         command: CommitOffsets,
         topics: tuple[Topic, ...],
         records: tuple[PlannedRecord, ...],
-        answer: Answer,
+        answer: AnswerTemplate,
     ) -> None:
         super().__init__(sized, host, [(record.at, record.at + INT64.size) for record in records])
         self.command = command

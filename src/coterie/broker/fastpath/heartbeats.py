@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from coterie.base.codes import Code
 from coterie.broker.api.groups import heartbeat_command
 from coterie.broker.fastpath.templates import (
-    Answer,
+    AnswerTemplate,
     SharedTerms,
     Template,
     answer_of,
@@ -84,6 +84,6 @@ class HeartbeatPath(SharedTerms[Heartbeat]):
 
 
 @cache
-def answer_with(version: int, code: Code) -> Answer:
+def answer_with(version: int, code: Code) -> AnswerTemplate:
     """Return the response with a code."""
     return answer_of(encode_response(0, build(response_type(ApiKey.HEARTBEAT, version), error_code=code)))

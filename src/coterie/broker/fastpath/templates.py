@@ -206,7 +206,7 @@ def member_id_in(sized: bytes, terms_bytes: int) -> tuple[int, int] | None:
 # -- answers
 
 
-class Answer(NamedTuple):
+class AnswerTemplate(NamedTuple):
     """A response's frame, cut where the correlation id goes."""
 
     size: bytes
@@ -217,6 +217,6 @@ class Answer(NamedTuple):
         return b"".join((self.size, sized[CORRELATION_AT : CORRELATION_AT + 4], self.body))
 
 
-def answer_of(frame: bytes) -> Answer:
+def answer_of(frame: bytes) -> AnswerTemplate:
     """Return the answer that a frame is, for every correlation id."""
-    return Answer(frame[:4], frame[8:])
+    return AnswerTemplate(frame[:4], frame[8:])

@@ -18,7 +18,7 @@ from coterie.wire.api.entities import response_type
 SIZE = Struct(">i")
 ANSWER_BYTES_MAX = 4 << 20  # thirty times what the longest of our requests can be answered with
 
-Answered = Callable[[Any | None], None]
+TakeResponse = Callable[[Any | None], None]
 """Takes the answer to a request; None when none will come, and nobody knows what became of the request."""
 
 
@@ -41,7 +41,7 @@ class UnderWay(NamedTuple):
     correlation_id: int
     sent_ms: int
     response: type
-    answered: Answered
+    answered: TakeResponse
 
 
 class PeerConnection:
@@ -91,7 +91,7 @@ class PeerConnection:
         """Take note of the attempt that `close` gives up."""
         self._attempt = attempt
 
-    def send(self, request: Any, answered: Answered, *, suffix: str = "") -> None:
+    def send(self, request: Any, answered: TakeResponse, *, suffix: str = "") -> None:
         """Send a request on a connection that is open; `answered` is called once, and never within. The
         `suffix` follows the connection's client id.
         """

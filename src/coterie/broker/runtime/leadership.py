@@ -77,7 +77,7 @@ class Leadership(Protocol):
         ...
 
 
-class Alone:
+class SoleLeader:
     """The leadership of a cluster of one; the logs know the epochs."""
 
     alone: Final = True

@@ -23,7 +23,7 @@ from coterie.storage.postgres.connecting import (
     within_ms,
 )
 from coterie.storage.remote.chunk import Chunk
-from coterie.storage.remote.session import Answer, Broken, Failed, Fenced, Inserted, Look, Reopened
+from coterie.storage.remote.session import Broken, Failed, Fenced, Inserted, LaneAnswer, Look, Reopened
 
 # The gate is locked before anything is inserted, and whoever shuts it waits for the whole statement.
 _GATE = """
@@ -83,7 +83,7 @@ class LaneSession:
         self,
         connections: Connections,
         place: LanePlace,
-        answered: Callable[[int, Answer], None],
+        answered: Callable[[int, LaneAnswer], None],
         history: Callable[[], str] | None = None,
     ) -> None:
         """With `history`, which returns the one that the broker goes by, it begins no life in a database of
@@ -125,7 +125,7 @@ class LaneSession:
             self._answered(life, answer)
 
     async def _open(self, life: int, look: Look) -> None:
-        answer: Answer
+        answer: LaneAnswer
         try:
             opened = await connect(self._connections.address, cached=0)
         except LOST as error:
@@ -158,7 +158,7 @@ class LaneSessions:
         broker_epoch: int,
         *,
         history: Callable[[], str],
-        answered: Callable[[int, Answer], None],
+        answered: Callable[[int, LaneAnswer], None],
     ) -> LaneSession:
         return LaneSession(
             self._connections, LanePlace(self._broker_id, lane, broker_epoch), answered, history
@@ -186,15 +186,15 @@ class _LaneConnection:
         if message.sqlstate == WARNING:
             self._warnings.append(Failed(WARNING, str(message)))
 
-    async def begin_life(self, life: int, look: Look, history: Callable[[], str] | None) -> Answer:
+    async def begin_life(self, life: int, look: Look, history: Callable[[], str] | None) -> LaneAnswer:
         """Have the lane's row be in this life, and look for the rows."""
         return await self._answer_of(partial(self._begin_life, life, look, history))
 
-    async def append(self, life: int, chunks: Sequence[Chunk]) -> Answer:
+    async def append(self, life: int, chunks: Sequence[Chunk]) -> LaneAnswer:
         """Insert rows, in one statement."""
         return await self._answer_of(partial(self._append, life, chunks))
 
-    async def _answer_of(self, asked: Callable[[], Coroutine[None, None, Answer]]) -> Answer:
+    async def _answer_of(self, asked: Callable[[], Coroutine[None, None, LaneAnswer]]) -> LaneAnswer:
         """Return the answer; a warning, if any came with it, in its place."""
         self.busy = True
         self._warnings.clear()
@@ -209,7 +209,7 @@ class _LaneConnection:
         self.busy = False
         return self._warnings[0] if self._warnings and not isinstance(answer, Broken) else answer
 
-    async def _begin_life(self, life: int, look: Look, history: Callable[[], str] | None) -> Answer:
+    async def _begin_life(self, life: int, look: Look, history: Callable[[], str] | None) -> LaneAnswer:
         connection = self._connection
         if history is not None and await read_history(connection) != history():
             return Broken(OTHER_HISTORY)
@@ -219,7 +219,7 @@ class _LaneConnection:
         rows = await connection.fetchrow(LOOK, *(in_doubt or NO_ROW), *(acknowledged or NO_ROW))
         return Reopened(*rows)
 
-    async def _append(self, life: int, chunks: Sequence[Chunk]) -> Answer:
+    async def _append(self, life: int, chunks: Sequence[Chunk]) -> LaneAnswer:
         columns = list(zip(*[(*chunk[:6], len(chunk.data), *chunk[6:8]) for chunk in chunks], strict=True))
         spans = [(chunk.partition_id, *span) for chunk in chunks for span in chunk.aborted]
         statement = await self._statement(APPEND_ABORTED if spans else APPEND)

@@ -18,11 +18,11 @@ from coterie.base.codes import Code
 from coterie.storage.log.contract import AppendRefused
 from coterie.storage.remote.chunk import Chunk, PendingAppend, RowIdentity, chunks_of
 from coterie.storage.remote.session import (
-    Answer,
     Broken,
     Failed,
     Fenced,
     Inserted,
+    LaneAnswer,
     Look,
     Reopened,
     Session,
@@ -272,7 +272,7 @@ class Lane:
         else:
             self._reopen(f"no answer in {SILENCE_MS} ms")
 
-    def answered(self, life: int, answer: Answer) -> None:
+    def answered(self, life: int, answer: LaneAnswer) -> None:
         """Take the outcome of what was sent in a life; that of an earlier one decides nothing."""
         if life != self.life:
             return
@@ -338,7 +338,7 @@ class Lane:
         self._due_ms = self.clock() + SILENCE_MS
         self.session.append(self.life, round_.chunks)
 
-    def _take_append(self, round_: _Round, answer: Answer) -> None:
+    def _take_append(self, round_: _Round, answer: LaneAnswer) -> None:
         match answer:
             case Inserted(rows=0):
                 self._close("fenced")
@@ -437,7 +437,7 @@ class Lane:
         self._look = Look(in_doubt, self._last_acknowledged())
         self.session.reopen(self.life, self._look)
 
-    def _take_reopening(self, answer: Answer) -> None:
+    def _take_reopening(self, answer: LaneAnswer) -> None:
         match answer:
             case Reopened():
                 self._begin_life(answer)

@@ -26,11 +26,11 @@ from coterie.storage.remote.reading import (
     StoredLog,
 )
 from coterie.storage.remote.session import (
-    Answer,
     Broken,
     Failed,
     Fenced,
     Inserted,
+    LaneAnswer,
     Look,
     NewSession,
     Reopened,
@@ -324,7 +324,7 @@ class PretendedEngine:
             broker_epoch: int,
             *,
             history: Callable[[], str],
-            answered: Callable[[int, Answer], None],
+            answered: Callable[[int, LaneAnswer], None],
         ) -> PretendedSession:
             return PretendedSession(self, (broker_id, lane, broker_epoch), answered, history)
 
@@ -515,7 +515,7 @@ class PretendedSession:
         self,
         engine: PretendedEngine,
         place: tuple[int, int, int],
-        answered: Callable[[int, Answer], None],
+        answered: Callable[[int, LaneAnswer], None],
         history: Callable[[], str] | None = None,
     ) -> None:
         """`place` is (broker id, lane, broker epoch). With `history`, which returns the one that the broker

@@ -60,7 +60,7 @@ class Broken(NamedTuple):
     reason: str
 
 
-Answer: TypeAlias = Inserted | Reopened | Fenced | Failed | Broken
+LaneAnswer: TypeAlias = Inserted | Reopened | Fenced | Failed | Broken
 
 
 class Session(Protocol):
@@ -97,7 +97,7 @@ class NewSession(Protocol):
         broker_epoch: int,
         *,
         history: Callable[[], str],
-        answered: Callable[[int, Answer], None],
+        answered: Callable[[int, LaneAnswer], None],
     ) -> Session:
         """Return a session; `answered` takes the answers, each with its life."""
         ...

@@ -32,7 +32,7 @@ from coterie.storage.remote.reading import (
 )
 from coterie.storage.remote.recalled import Rows
 from coterie.storage.remote.retention import RemoteRetention
-from coterie.storage.remote.session import Answer, Broken, NewSession
+from coterie.storage.remote.session import Broken, LaneAnswer, NewSession
 from coterie.storage.remote.tail import TAIL_BYTES, TailCache
 
 log = logging.getLogger("coterie.storage")
@@ -173,7 +173,7 @@ class RemoteStore:
         self._look_at_time()
 
     def _new_lane(self, number: int, broker_epoch: int) -> Lane:
-        def answered(life: int, answer: Answer) -> None:
+        def answered(life: int, answer: LaneAnswer) -> None:
             lane.answered(life, answer)
             self._look_at_lanes()
 
