@@ -715,8 +715,8 @@ def compaction_keeps_the_oldest() -> Iterator[None]:
 
     def oldest(found: Callable[..., Any]) -> Callable[..., Any]:
         def shifted(plan: Any, disk: Any) -> Any:
-            newest, *rest = found(plan, disk)
-            return compaction._Newest({key: at + 1 for key, at in newest.items()}, *rest)
+            newest = found(plan, disk)
+            return newest._replace(offsets={key: at + 1 for key, at in newest.offsets.items()})
 
         return shifted
 

@@ -19,7 +19,8 @@ from coterie.storage.log.retention import run_removal
 if TYPE_CHECKING:
     from coterie.base.ids import TopicPartition
     from coterie.broker.runtime.clock import Clock
-    from coterie.storage.compaction import CompactionPlan, CompactionResult, Need
+    from coterie.storage.cleaning import Need
+    from coterie.storage.compaction import CompactionPlan, CompactionResult
     from coterie.storage.directory import Store
     from coterie.storage.disk import Disk
     from coterie.storage.kind import Log

@@ -1,12 +1,14 @@
 """A log's side of its compaction: what is due, and compacted segments in the places of those they replace.
 
-What is kept of each segment is `storage.compaction`'s, which may run in a process of its own.
+What is kept of each segment is for `storage.cleaning` to say, in `storage.compaction`, which may run in a
+process of its own.
 """
 
 from contextlib import suppress
 
 from coterie.storage import compaction
-from coterie.storage.compaction import CompactionPlan, CompactionResult, Need
+from coterie.storage.cleaning import Need
+from coterie.storage.compaction import CompactionPlan, CompactionResult
 from coterie.storage.log.aborted import AbortedIndex
 from coterie.storage.log.contract import StorageFailed
 from coterie.storage.log.flushing import Flushing
