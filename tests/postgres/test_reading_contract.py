@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+from coterie.storage.postgres.reading import ROWS_FEW
 from coterie.storage.remote.chunk import Chunk
 from coterie.storage.remote.reading import (
     DeletedRows,
@@ -24,9 +25,13 @@ from .rigs.lane_places import ANSWERED_WITHIN_S, Asking, LaneDatabase, Play, a_c
 
 
 async def read(
-    database: LaneDatabase, *wanted: tuple[int, ...], reader: RemoteReader | None = None, history: str = ""
+    database: LaneDatabase,
+    *wanted: tuple[int, ...],
+    reader: RemoteReader | None = None,
+    history: str = "",
+    first: bool = False,
 ) -> dict[int, StoredLog] | Broken:
-    """Return the logs by partition id."""
+    """Return the logs by partition id, or the `first` of them, as they come."""
     reader = reader or database.reader()
     answered: asyncio.Future[list[StoredLog] | Broken] = asyncio.get_running_loop().create_future()
     asked = [LogWanted(*one) for one in wanted]
@@ -36,7 +41,8 @@ async def read(
         logs = await answered
     if isinstance(logs, Broken):
         return logs
-    assert [log.partition_id for log in logs] == [partition for partition, *_ in wanted]
+    expected = [partition for partition, *_ in wanted]
+    assert [log.partition_id for log in logs] == (expected[: len(logs)] if first else expected)
     return {log.partition_id: log for log in logs}
 
 
@@ -93,6 +99,25 @@ def test_of_older_rows_the_heads_are_read_and_of_the_newest_so_much_data_as_is_w
             assert not isinstance(logs, Broken)
             first = max(0, 5 - data_bytes)
             assert (logs[1].older, logs[1].chunks) == (tuple(older[:first]), rows[first:])
+
+    play(scene)
+
+
+def test_logs_with_many_rows_are_read_whole_among_those_with_few(play: Play):
+    async def scene(database: LaneDatabase, lane: Asking) -> None:
+        many = [a_chunk(base) for base in range(ROWS_FEW + 1)]
+        few = [a_chunk(base, partition=2) for base in range(3)]
+        await lane.reopen(1)
+        await lane.append(1, *many, *few)
+        wanted, found = [(2, 4), (1, 4), (3, 4)], {}
+        reader = database.reader()
+        while wanted:
+            logs = await read(database, *wanted, reader=reader, first=True)
+            assert not isinstance(logs, Broken)
+            assert logs
+            wanted = wanted[len(logs) :]
+            found |= {partition: (log.older, log.chunks) for partition, log in logs.items()}
+        assert found == {1: ((), many), 2: ((), few), 3: ((), [])}
 
     play(scene)
 

@@ -9,7 +9,8 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import starmap
+from itertools import starmap, takewhile
+from typing import Any, NamedTuple
 
 from coterie.storage.postgres import deleting
 from coterie.storage.postgres.connecting import OTHER_HISTORY, Connections, read_history, within_ms
@@ -33,17 +34,23 @@ log = logging.getLogger("coterie.storage")
 
 ROWS_WITH_DATA = 256
 """Of a log of which not all data is wanted that of so many rows is read at most."""
+ROWS_FEW = 2_000
+READ_BYTES = 4 << 20
+"""What holds more is not read at once, unless it is one log."""
 # The end is read in the statement that begins the epoch: whoever is late sees a later epoch before it sees
-# what was appended in that. The epochs in the answer are those before it.
-BEGIN_EPOCHS = f"""
+# what was appended in that. The epochs in the answer are those before it. With them come the rows of the
+# first logs that have few, a column each as an array: groups wait for these, and each round trip takes long
+# on a busy broker.
+OPEN = f"""
 WITH {within_ms(LOCK_TIMEOUT_MS)},
-ends AS (
+ends AS MATERIALIZED (
   SELECT wanted.*, coalesce(log.start_offset, 0) AS start_offset, greatest(log.end_floor,
     (SELECT last_offset + 1 FROM coterie.chunks_keep AS chunk WHERE chunk.partition_id = wanted.partition_id
      ORDER BY base_offset DESC LIMIT 1), 0) AS end_offset,
     (SELECT coalesce(array_agg(ARRAY[there.epoch, there.start_offset] ORDER BY there.epoch), '{{}}')
      FROM coterie.leader_epochs AS there WHERE there.partition_id = wanted.partition_id) AS epochs
-  FROM patience, unnest($1::int[], $2::int[]) AS wanted (partition_id, epoch)
+  FROM patience, unnest($1::int[], $2::int[], $3::bigint[]) WITH ORDINALITY
+    AS wanted (partition_id, epoch, data_bytes, place)
   LEFT JOIN coterie.logs AS log USING (partition_id)),
 begun AS (
   INSERT INTO coterie.leader_epochs (partition_id, epoch, start_offset)
@@ -51,8 +58,26 @@ begun AS (
   WHERE NOT EXISTS (SELECT FROM coterie.leader_epochs AS there
     WHERE there.partition_id = ends.partition_id AND there.epoch >= ends.epoch)
   ORDER BY partition_id
-  ON CONFLICT DO NOTHING)
-SELECT partition_id, start_offset, end_offset, epoch, epochs FROM ends
+  ON CONFLICT DO NOTHING),
+sized AS (
+  SELECT partition_id, rows <= {ROWS_FEW} AND bytes <= data_bytes
+    AND sum(bytes) OVER (ORDER BY place) <= {READ_BYTES} AS is_whole
+  FROM ends, LATERAL (
+    SELECT count(*) AS rows, coalesce(sum(size), 0) AS bytes FROM (
+      SELECT size FROM coterie.chunks_keep AS chunk
+      WHERE chunk.partition_id = ends.partition_id AND last_offset >= start_offset
+      ORDER BY base_offset LIMIT {ROWS_FEW + 1}) AS first) AS sums)
+SELECT partition_id, start_offset, end_offset, epoch, epochs, is_whole,
+  base_offsets, last_offsets, leader_epochs, max_timestamps, batches, heads, data
+FROM ends JOIN sized USING (partition_id) CROSS JOIN LATERAL (
+  SELECT array_agg(base_offset) AS base_offsets, array_agg(last_offset) AS last_offsets,
+    array_agg(leader_epoch) AS leader_epochs, array_agg(max_timestamp) AS max_timestamps,
+    array_agg(batches) AS batches, array_agg(heads) AS heads, array_agg(data) AS data
+  FROM (
+    SELECT * FROM coterie.chunks_keep AS chunk
+    WHERE is_whole AND chunk.partition_id = ends.partition_id AND last_offset >= start_offset
+    ORDER BY base_offset OFFSET 0) AS few) AS columns
+ORDER BY place
 """
 # A partition at a time, in the order of those that are wanted and by its index, whatever the planner thinks
 # of the table.
@@ -118,8 +143,6 @@ SELECT partition_id FROM gone ORDER BY partition_id
 """
 STUCK_S = 60.0
 """Where nothing comes for so long nothing is waited for: the connection is given up. What is slow goes on."""
-READ_BYTES = 4 << 20
-"""What holds more is not read at once, unless it is one log."""
 ROWS_AT_ONCE, ROWS_AT_ONCE_MAX = 64, 1_024
 BYTES_AT_ONCE = 1 << 20
 """So much is asked for at once, by the size of the rows so far: a round trip takes long where many want the
@@ -268,7 +291,7 @@ class ReadConnection:
 
 async def _prepare(connection: Connection) -> None:
     """Have the server know the statements."""
-    await connection.fetch(BEGIN_EPOCHS, [], [])
+    await connection.fetch(OPEN, [], [], [])
     await _read_chunks(([0], [0], [0]), lambda: None, connection)
 
 
@@ -276,22 +299,45 @@ async def _read_logs(
     wanted: Sequence[LogWanted], moved: Callable[[], None], connection: Connection
 ) -> list[StoredLog]:
     """Return the logs in the order of those that are wanted, the first that are not too much."""
-    ids = [one.partition_id for one in wanted]
-    begun = await connection.fetch(BEGIN_EPOCHS, ids, [one.leader_epoch for one in wanted])
-    places = {one: (start, end) for one, start, end, *_ in begun}
-    epochs_of = {one: _with_begun(epoch, end, epochs) for one, _, end, epoch, epochs in begun}
-    filled = [one for one in ids if places[one][0] < places[one][1]]
-    starts = [places[one][0] for one in filled]
+    opened = [_Opened(*row) for row in await connection.fetch(OPEN, *zip(*wanted, strict=True))]
+    whole = [*takewhile(lambda one: one.is_whole, opened)]
+    if whole:
+        return [one.log(one.chunks(), ()) for one in whole]
+    filled = [one for one in opened if one.start_offset < one.end_offset]
+    ids = [one.partition_id for one in filled]
     data_bytes = {one.partition_id: one.data_bytes for one in wanted}
-    rows_of, unread = await _read_chunks(
-        (filled, starts, [data_bytes[one] for one in filled]), moved, connection
-    )
-    count = len(ids) if unread is None else ids.index(unread)
-    logs = []
-    for one in ids[:count]:
-        chunks, older = rows_of.get(one, NO_ROWS)
-        logs.append(StoredLog(one, *places[one], epochs_of[one], chunks, tuple(older)))
-    return logs
+    terms = (ids, [one.start_offset for one in filled], [data_bytes[one] for one in ids])
+    rows_of, unread = await _read_chunks(terms, moved, connection)
+    read = takewhile(lambda one: one.partition_id != unread, opened)
+    return [one.log(*rows_of.get(one.partition_id, NO_ROWS)) for one in read]
+
+
+class _Opened(NamedTuple):
+    """A log whose epoch has begun, and the columns of its rows where it `is_whole`: None of no rows."""
+
+    partition_id: int
+    start_offset: int
+    end_offset: int
+    epoch: int
+    epochs_before: Sequence[Sequence[int]]
+    is_whole: bool
+    base_offsets: Sequence[int] | None
+    last_offsets: Sequence[int] | None
+    leader_epochs: Sequence[int] | None
+    max_timestamps: Sequence[int] | None
+    batches: Sequence[int] | None
+    heads: Sequence[bytes] | None
+    data: Sequence[bytes] | None
+
+    def chunks(self) -> list[Chunk]:
+        """Return its rows."""
+        columns: list[Sequence[Any]] = [column or () for column in self[6:]]
+        return [*map(partial(Chunk, self.partition_id), *columns)]
+
+    def log(self, chunks: Sequence[Chunk], older: Sequence[RowHeads]) -> StoredLog:
+        """Return the log with these rows."""
+        epochs = _with_begun(self.epoch, self.end_offset, self.epochs_before)
+        return StoredLog(*self[:3], epochs, chunks, tuple(older))
 
 
 def _with_begun(epoch: int, end_offset: int, epochs: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
