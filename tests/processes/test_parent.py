@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -15,7 +16,10 @@ from typing import IO
 
 import pytest
 
+from coterie.broker.processes.layout import arranged
+from coterie.broker.processes.parent import ALIVE, COMMAND, READY
 from coterie.broker.processes.serving import fence
+from coterie.broker.processes.settings import settings_of
 
 WITHIN_S = 30.0
 PARENT = """
@@ -33,6 +37,7 @@ class ReadsLate(Parent):
         super()._read(broker_id, process)
 
 
+TERMS = {TERMS}
 data, count, *command = sys.argv[1:]
 given = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": data, "node.id": "4"}
 to_standard_error("info")
@@ -43,7 +48,7 @@ else:
         broker_ids(BrokerSettings.of(given), int(count)),
         lambda broker_id, port: settings_of(given, broker_id, processes=1, port=port),
         log_level="info",
-        terms=RestartTerms(pause_ms=1, ends_max=4),
+        terms=RestartTerms(pause_ms=1, ends_max=4, **TERMS),
         command=command,
     )
     code, sentence = parent.run()
@@ -70,9 +75,12 @@ PASSES_ON = (
 
 
 @contextmanager
-def parent(data: Path, count: int, *command: str, kind: str = "Parent") -> Iterator[subprocess.Popen[str]]:
+def parent(
+    data: Path, count: int, *command: str, kind: str = "Parent", terms: str = "{}"
+) -> Iterator[subprocess.Popen[str]]:
+    code = PARENT.replace("{PARENT}", kind).replace("{TERMS}", terms)
     process = subprocess.Popen(
-        [sys.executable, "-c", PARENT.replace("{PARENT}", kind), str(data), str(count), *command],
+        [sys.executable, "-c", code, str(data), str(count), *command],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -143,6 +151,39 @@ def test_a_child_that_was_ready_and_ended_at_once_was_ready(tmp_path: Path):
     with parent(tmp_path, 1, sys.executable, "-c", ENDS, kind="ReadsLate") as process:
         ready(process)
         assert line_of(process.stdout).startswith("exit 1 broker 4 has ended 4 times in a row")
+
+
+def test_a_child_that_hangs_is_killed_and_started_again_with_a_sentence(tmp_path: Path):
+    terms = "{'silent_max_ms': 300, 'look_every_ms': 50}"
+    with parent(tmp_path, 1, sys.executable, "-c", LISTENS, terms=terms) as process:
+        ready(process)
+
+        said = line_of(process.stdout)
+
+        assert said == "exit 1 broker 4 has ended 4 times in a row, the last time with SIGKILL"
+        assert process.stderr is not None
+        log = process.stderr.read()
+        assert log.count("broker 4 hangs: it has shown no sign of life for ") == 4
+        assert "broker 4 has ended with SIGKILL; it is started again at once" in log
+
+
+def test_a_broker_that_works_says_so_again_and_again(tmp_path: Path):
+    given = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path), "node.id": "4"}
+    with (
+        arranged(str(tmp_path), (4,)),
+        subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child,
+    ):
+        assert child.stdin is not None
+        settings = settings_of(given, 4, processes=1)
+        child.stdin.write(json.dumps({"settings": settings, "log_level": "warning"}) + "\n")
+        child.stdin.flush()
+        said: list[str] = []
+        while said.count(ALIVE) < 2:
+            said.append(line_of(child.stdout))
+            assert child.poll() is None
+        child.kill()
+
+    assert sum(line.startswith(f"{READY} ") for line in said) == 1
 
 
 def test_a_signal_once_more_kills_a_child_that_does_not_stop(tmp_path: Path):

@@ -12,6 +12,7 @@ from coterie.broker.processes.supervision import (
     Back,
     Gone,
     Kill,
+    KillSilent,
     ParentExit,
     RestartTerms,
     SayReady,
@@ -34,6 +35,25 @@ def all_ready(*broker_ids: int) -> Supervisor:
     said = [action for one in broker_ids for action in supervisor.ready(one, f"h:{one}", 0)]
     assert said == [SayReady(tuple(f"h:{one}" for one in broker_ids))]
     return supervisor
+
+
+def started_again(supervisor: Supervisor, actions: list[Action], now_ms: int) -> int:
+    """Have time pass until a child that has ended is started again, or is not to be, and return it."""
+    while not any(isinstance(action, Start | ParentExit | Stop) for action in actions):
+        assert supervisor.due_ms is not None
+        now_ms = supervisor.due_ms
+        actions = supervisor.tick(now_ms)
+    return now_ms
+
+
+def look(supervisor: Supervisor, until_ms: int, *alive: int) -> list[tuple[int, Action]]:
+    """Have time pass, some children showing meanwhile that they live; return what is done, and when."""
+    done: list[tuple[int, Action]] = []
+    while (now_ms := supervisor.due_ms) is not None and now_ms <= until_ms:
+        for broker_id in alive:
+            assert supervisor.alive(broker_id, now_ms) == []
+        done += ((now_ms, action) for action in supervisor.tick(now_ms))
+    return done
 
 
 def test_it_is_ready_when_all_are_and_names_them_in_the_order_of_their_ids():
@@ -73,9 +93,7 @@ def test_the_pauses_before_further_starts_grow():
 def test_whoever_dies_again_and_again_ends_all_with_a_sentence():
     supervisor, now_ms = all_ready(1, 2), 0
     for _ in range(TERMS.ends_max - 1):
-        supervisor.ended(2, -9, now_ms)
-        now_ms = supervisor.due_ms or now_ms
-        supervisor.tick(now_ms)
+        now_ms = started_again(supervisor, supervisor.ended(2, -9, now_ms), now_ms)
 
     assert supervisor.ended(2, 1, now_ms) == [Gone(2, 1, None), Stop(1)]
     assert supervisor.ended(1, 0, now_ms) == [
@@ -102,6 +120,46 @@ def test_a_broker_that_cannot_be_started_at_first_ends_all():
 
 def test_a_broker_that_is_killed_before_it_answers_is_started_again():
     assert started(1).ended(1, -9, 10) == [Gone(1, -9, 0), Start(1)]
+
+
+def test_a_child_that_shows_no_sign_of_life_is_killed_and_started_again():
+    supervisor = all_ready(1, 2)
+
+    assert look(supervisor, 100_000, 1, 2) == []
+    silent_ms = TERMS.silent_max_ms
+    killed_ms = 100_000 + silent_ms
+    assert look(supervisor, killed_ms, 1) == [(killed_ms, KillSilent(2, silent_ms))]
+    assert supervisor.ended(2, -9, killed_ms + 5) == [Gone(2, -9, 0), Start(2)]
+    assert supervisor.ready(2, "h:2", killed_ms + 300) == [Back(2)]
+    assert look(supervisor, killed_ms + silent_ms, 1) == []
+
+
+def test_a_child_that_cannot_be_killed_is_killed_again_later():
+    supervisor = all_ready(1)
+    silent_ms = TERMS.silent_max_ms
+
+    killed = look(supervisor, 3 * silent_ms)
+
+    assert killed == [(times * silent_ms, KillSilent(1, silent_ms)) for times in (1, 2, 3)]
+
+
+def test_nobody_is_taken_for_silent_who_starts_or_stops_for_long():
+    supervisor = started(1)
+    supervisor.tick(10 * TERMS.silent_max_ms)
+    supervisor.ready(1, "h:1", 10 * TERMS.silent_max_ms)
+    supervisor.stop(10 * TERMS.silent_max_ms)
+
+    later_ms = 11 * TERMS.silent_max_ms
+    assert supervisor.tick(later_ms) == []
+
+
+def test_a_parent_that_was_stopped_itself_takes_nobody_for_silent():
+    supervisor, stopped_ms = all_ready(1, 2), 10 * TERMS.silent_max_ms
+
+    assert supervisor.tick(stopped_ms) == []
+    assert look(supervisor, stopped_ms + TERMS.silent_max_ms - 1) == []
+    killed = look(supervisor, stopped_ms + TERMS.silent_max_ms)
+    assert [action for _, action in killed] == [KillSilent(one, TERMS.silent_max_ms) for one in (1, 2)]
 
 
 def test_all_are_stopped_and_waited_for_and_nobody_is_started_again():
@@ -146,8 +204,7 @@ def test_the_sentence_says_how_a_process_has_ended(status: int, words: str):
     supervisor, now_ms = all_ready(1), 0
     for _ in range(TERMS.ends_max):
         actions = supervisor.ended(1, status, now_ms)
-        now_ms = supervisor.due_ms or now_ms
-        supervisor.tick(now_ms)
+        now_ms = started_again(supervisor, actions, now_ms)
 
     last = actions[-1]
     assert isinstance(last, ParentExit)
@@ -160,7 +217,8 @@ class SupervisorByChance(RuleBasedStateMachine):
     @initialize(count=st.integers(1, 3))
     def begin(self, count: int) -> None:
         self.now_ms = 0
-        self.supervisor = Supervisor(range(count))
+        self.supervisor = Supervisor(range(count), RestartTerms(look_every_ms=400, silent_max_ms=1_000))
+        self.alive_ms: dict[int, int] = {}
         self.running: set[int] = set()
         self.ready: set[int] = set()
         self.said: list[SayReady] = []
@@ -182,6 +240,11 @@ class SupervisorByChance(RuleBasedStateMachine):
                 case Kill(broker_id):
                     assert broker_id in self.running
                     assert self.stopping, "nobody is killed who was not asked to stop"
+                case KillSilent(broker_id, silent_ms):
+                    assert broker_id in self.running
+                    assert not self.stopping
+                    assert silent_ms >= 1_000
+                    assert self.now_ms - self.alive_ms[broker_id] >= silent_ms
                 case SayReady():
                     assert self.ready == {*range(self.count)}
                     self.said.append(action)
@@ -199,7 +262,15 @@ class SupervisorByChance(RuleBasedStateMachine):
     def one_is_ready(self, data: st.DataObject) -> None:
         broker_id = data.draw(st.sampled_from(sorted(self.running)))
         self.ready.add(broker_id)
+        self.alive_ms[broker_id] = self.now_ms
         self.do(self.supervisor.ready(broker_id, f"h:{broker_id}", self.now_ms))
+
+    @precondition(lambda self: self.running)
+    @rule(data=st.data())
+    def one_lives(self, data: st.DataObject) -> None:
+        broker_id = data.draw(st.sampled_from(sorted(self.running)))
+        self.alive_ms[broker_id] = self.now_ms
+        self.do(self.supervisor.alive(broker_id, self.now_ms))
 
     @precondition(lambda self: self.running)
     @rule(data=st.data(), status=st.sampled_from((-9, 0, 1)))

@@ -2,7 +2,7 @@
 
 Standard input brings its settings, in one line of JSON, and then a line whenever another broker has changed
 the metadata; when it ends the parent has, and this process ends at once. Standard output says `ready
-HOST:PORT`.
+HOST:PORT`, `changed` for others to be told, and `alive` again and again.
 """
 
 from __future__ import annotations

@@ -26,6 +26,7 @@ from coterie.broker.processes.supervision import (
     Back,
     Gone,
     Kill,
+    KillSilent,
     ParentExit,
     RestartTerms,
     SayReady,
@@ -40,6 +41,7 @@ log = logging.getLogger("coterie.broker")
 COMMAND = (sys.executable, "-m", "coterie.broker.processes.child")
 READY = "ready"
 NEWS = "changed"
+ALIVE = "alive"
 OUTPUT_WITHIN_S = 1.0
 Event: TypeAlias = Callable[[], Sequence[Action]]
 
@@ -119,6 +121,8 @@ class Parent:
                     if broker_id in self._processes:
                         log.warning("broker %d does not stop; it is killed", broker_id)
                         self._processes[broker_id].kill()
+                case KillSilent(broker_id, silent_ms):
+                    self._kill_silent(broker_id, silent_ms)
                 case SayReady(addresses):
                     sys.stdout.write(f"{READY} {','.join(addresses)}\n")
                     sys.stdout.flush()
@@ -154,6 +158,12 @@ class Parent:
         reading.start()
         threading.Thread(target=self._wait, args=(broker_id, process, reading), daemon=True).start()
 
+    def _kill_silent(self, broker_id: int, silent_ms: int) -> None:
+        if broker_id in self._processes:
+            sentence = "broker %d hangs: it has shown no sign of life for %.1f s; its process is killed"
+            log.error(sentence, broker_id, silent_ms / 1000)
+            self._processes[broker_id].kill()
+
     def _take_note_of_end(self, broker_id: int, status: int, again_in_ms: int | None) -> None:
         process = self._processes.pop(broker_id, None)
         if process is not None and process.stdin is not None:
@@ -177,6 +187,11 @@ class Parent:
         self._ports[broker_id] = int(address.rpartition(":")[2])
         return self._supervisor.ready(broker_id, address, _now_ms())
 
+    def _alive(self, broker_id: int, process: subprocess.Popen[str]) -> Sequence[Action]:
+        if self._processes.get(broker_id) is not process:
+            return ()
+        return self._supervisor.alive(broker_id, _now_ms())
+
     def _changed(self, broker_id: int) -> Sequence[Action]:
         self._pass_on(NEWS, broker_id)
         return ()
@@ -192,6 +207,8 @@ class Parent:
                     self._events.put(partial(self._ready, broker_id, process, rest))
                 elif word == NEWS:
                     self._events.put(partial(self._changed, broker_id))
+                elif word == ALIVE:
+                    self._events.put(partial(self._alive, broker_id, process))
 
     def _wait(self, broker_id: int, process: subprocess.Popen[str], reading: threading.Thread) -> None:
         """Wait for the end, and for that of its output, which may say that it was ready. Where it has started

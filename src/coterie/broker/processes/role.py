@@ -44,7 +44,8 @@ if TYPE_CHECKING:
 LISTENER = "PLAINTEXT"
 ONE_REPLICA = "a partition is in the directory of one broker, and there is no other replica."
 REFUSED = Refusal(Code.INVALID_REPLICA_ASSIGNMENT, f"Name one broker for each partition: {ONE_REPLICA}")
-CHANGED = b"changed\n"
+CHANGED, ALIVE = b"changed\n", b"alive\n"
+ALIVE_EVERY_S = 1.0
 
 
 class StaticProposals(TopicProposals):
@@ -203,6 +204,12 @@ class OneOfSeveral:
         node.start()
         self._member.begin()
         await serving
+        self._show_life(loop)
+
+    def _show_life(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Say to the parent, now and from now on, that this process does its work: it does all of it here."""
+        say(ALIVE)
+        loop.call_later(ALIVE_EVERY_S, self._show_life, loop)
 
     def end(self) -> None:
         """Close the sessions."""
@@ -220,7 +227,12 @@ class OneOfSeveral:
             self._loop.call_soon_threadsafe(do)
 
 
+def say(line: bytes) -> None:
+    """Say a line to the parent. One that does not read misses nothing that matters later."""
+    with contextlib.suppress(OSError):
+        os.write(sys.stdout.fileno(), line)
+
+
 def say_changed() -> None:
     """Say to the parent, for all others, that the metadata have changed; in time they see it anyway."""
-    with contextlib.suppress(OSError):
-        os.write(sys.stdout.fileno(), CHANGED)
+    say(CHANGED)

@@ -22,6 +22,12 @@ class RestartTerms:
     """Whoever has answered for so long begins to count anew."""
     stop_within_ms: int = 60_000
     """Whoever does not end for so long after it was asked to is killed: more than a clean stop takes."""
+    silent_max_ms: int = 30_000
+    """Whoever was ready and shows no sign of life for so long is killed, and started again."""
+    look_every_ms: int = 1_000
+    """How often it is looked for who is silent. After a stretch without looks, as when the parent is stopped
+    for a while, everybody's silence begins anew.
+    """
 
     def pause_after(self, ends: int) -> int:
         """Return the ms to wait after so many ends in a row."""
@@ -44,6 +50,13 @@ class Kill(NamedTuple):
     """End the process of a broker that does not stop."""
 
     broker_id: int
+
+
+class KillSilent(NamedTuple):
+    """End the process of a broker that has shown no sign of life for so long: it hangs."""
+
+    broker_id: int
+    silent_ms: int
 
 
 class SayReady(NamedTuple):
@@ -74,7 +87,7 @@ class ParentExit(NamedTuple):
     sentence: str
 
 
-Action: TypeAlias = Start | Stop | Kill | SayReady | Gone | Back | ParentExit
+Action: TypeAlias = Start | Stop | Kill | KillSilent | SayReady | Gone | Back | ParentExit
 
 
 class Stage(Enum):
@@ -94,6 +107,7 @@ class Child:
     due_ms: int = 0
     ends: int = 0  # in a row
     ready_since_ms: int = 0
+    alive_ms: int = 0  # when it has shown last that it lives, or was killed for that it does not
     address: str | None = None  # since it was ready for the first time
 
     @property
@@ -111,17 +125,20 @@ class Supervisor:
         self._said_ready = False
         self._leaving: ParentExit | None = None
         self._kill_at_ms: int | None = None
+        self._looked_ms = 0
         self._exited = False
 
     @property
     def due_ms(self) -> int | None:
         """When `tick` is to be called next; None if nobody waits."""
-        waiting = [child.due_ms for child in self._children.values() if child.stage is Stage.PAUSING]
-        return min(waiting, default=self._kill_at_ms)
+        times = [child.due_ms for child in self._children.values() if child.stage is Stage.PAUSING]
+        if self._watched():
+            times.append(self._looked_ms + self._terms.look_every_ms)
+        return min(times, default=self._kill_at_ms)
 
     def tick(self, now_ms: int) -> list[Action]:
-        """Start whoever is due; at first all are. Kill whoever does not stop."""
-        actions: list[Action] = []
+        """Start whoever is due; at first all are. Kill whoever does not stop, or hangs."""
+        actions = self._kill_silent(now_ms)
         if self._kill_at_ms is not None and self._kill_at_ms <= now_ms:
             actions += self._kill()
         for broker_id, child in self._children.items():
@@ -137,11 +154,17 @@ class Supervisor:
             return []
         back: list[Action] = [Back(broker_id)] if child.ends else []
         child.stage, child.ready_since_ms, child.address = Stage.READY, now_ms, address
+        child.alive_ms = now_ms
         addresses = [one.address for one in self._children.values() if one.address is not None]
         if self._said_ready or self._leaving or len(addresses) < len(self._children):
             return back
         self._said_ready = True
         return [*back, SayReady(tuple(addresses))]
+
+    def alive(self, broker_id: int, now_ms: int) -> list[Action]:
+        """Take note that a broker's process does its work."""
+        self._children[broker_id].alive_ms = now_ms
+        return []
 
     def ended(self, broker_id: int, status: int, now_ms: int) -> list[Action]:
         """Take note that a process has ended, with an exit code, or by a signal (its number below 0)."""
@@ -163,6 +186,26 @@ class Supervisor:
     def stop(self, now_ms: int) -> list[Action]:
         """Stop all, and end when they have ended; once more it kills them."""
         return self._kill() if self._leaving is not None else self._leave(0, "", now_ms)
+
+    def _watched(self) -> dict[int, Child]:
+        """Return the children that are to show that they live: not those that start, which may take long."""
+        if self._leaving is not None:
+            return {}
+        return {one: child for one, child in self._children.items() if child.stage is Stage.READY}
+
+    def _kill_silent(self, now_ms: int) -> list[Action]:
+        watched, terms = self._watched(), self._terms
+        stood_still = now_ms - self._looked_ms > 2 * terms.look_every_ms
+        self._looked_ms = now_ms
+        actions: list[Action] = []
+        for broker_id, child in watched.items():
+            silent_ms = now_ms - child.alive_ms
+            if silent_ms >= terms.silent_max_ms and not stood_still:
+                actions.append(KillSilent(broker_id, silent_ms))
+            elif not stood_still:
+                continue
+            child.alive_ms = now_ms
+        return actions
 
     def _kill(self) -> list[Action]:
         self._kill_at_ms = None
