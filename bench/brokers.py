@@ -74,6 +74,14 @@ class Broker:
             time.sleep(0.002)
         self.started_in_s = time.perf_counter() - begun
 
+    def died(self) -> str | None:
+        """Return how it ended, with its last words, if it has ended by itself."""
+        assert self.process is not None
+        if self.process.poll() is None:
+            return None
+        log = self.directory.with_suffix(".log").read_text()
+        return f"exit code {self.process.returncode}:\n{log[-4000:]}"
+
     def stop(self) -> None:
         """End the process and wait for it."""
         if self.process is None:

@@ -87,6 +87,11 @@ class Proxy:
 
     def __init__(self, server_port: int) -> None:
         self.server_port = server_port
+        self.slow_s = 0.0
+        """How much later each request is delivered of connections that are made from now on."""
+        self.open = asyncio.Event()
+        """Set while whoever connects gets through, and does not wait."""
+        self.open.set()
         self.port = 0
         self.links: dict[Link, asyncio.Task[None]] = {}
         self._listening: asyncio.Server | None = None
@@ -105,6 +110,7 @@ class Proxy:
             await asyncio.wait([*self.links.values()])
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await self.open.wait()
         try:
             server = await asyncio.open_connection("127.0.0.1", self.server_port)
         except OSError:
@@ -113,6 +119,7 @@ class Proxy:
         link = Link((reader, writer), server)
         task = asyncio.current_task()
         assert task is not None
+        link.slow_s = self.slow_s
         self.links[link] = task
         await link.run()
         del self.links[link]

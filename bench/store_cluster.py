@@ -138,7 +138,9 @@ class StoreBroker:
 
 
 class StoreCluster:
-    """Brokers 1 to `count` over a database. A context manager: on the way out all have ended."""
+    """So many brokers over a database, numbered from `first` on. A context manager: on the way out all have
+    ended.
+    """
 
     def __init__(
         self,
@@ -146,6 +148,7 @@ class StoreCluster:
         folder: Path,
         *,
         count: int = 3,
+        first: int = 1,
         database: str | None = None,
         settings: Mapping[str, str] | None = None,
         log_level: str = "info",
@@ -165,7 +168,7 @@ class StoreCluster:
                 given,
                 log_level,
             )
-            for number in range(1, count + 1)
+            for number in range(first, first + count)
         }
 
     @property

@@ -4,7 +4,9 @@ showed.
 A suite is a folder with `run.sh`, which prints `ok NAME` or `FAILED NAME: why` for each check, `skipped
 NAME: why` for what it did not try and `client NAME VERSION` for whose code it ran; `passes.txt`, the names
 that must pass (without it, all); and `FINDINGS.md`, which explains those that do not. `--on kafka` proves
-the suites themselves: the same checks against Apache Kafka, where all must pass.
+the suites themselves: the same checks against Apache Kafka, where all must pass. `--on cluster` starts three
+brokers over PostgreSQL, `--on killed-cluster` the same, of which one that coordinates is killed every five
+seconds; there `passes.txt` may have another name, that of the place.
 """
 
 from __future__ import annotations
@@ -26,11 +28,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from bench import kafka
-from bench.brokers import BROKERS
 from bench.kafka import REPOSITORY, SetupError
 
 from interop import compatibility
 from interop.outcomes import Outcome, keep, read_line
+from interop.places import PLACES, SETTINGS
 
 HERE = Path(__file__).parent
 OTHER_BROKER = "COTERIE_INTEROP_BOOTSTRAP"
@@ -83,14 +85,6 @@ SUITES: set[int] = set()
 """The process groups of the suites that run."""
 ENDED = threading.Event()
 """Set when no more suites are to begin."""
-# rust-rdkafka's tests ask for broker 0 and topics of three partitions; transactions are looked through
-# more often than by default, so that a timed-out one need not be waited for.
-SETTINGS = {
-    "node.id": "0",
-    "num.partitions": "3",
-    "group.initial.rebalance.delay.ms": "0",
-    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
-}
 
 
 def end_suites(number: int, frame: object) -> None:
@@ -133,7 +127,7 @@ def arguments() -> argparse.Namespace:
         metavar="SUITE",
         help=f"of {', '.join(there)} (default: all but {', '.join(BY_NAME)})",
     )
-    parser.add_argument("--on", choices=("coterie", "kafka"), default="coterie", help="the broker to start")
+    parser.add_argument("--on", choices=PLACES, default="coterie", help="what to start")
     asked = parser.parse_args()
     unasked = [name for name in there if name in LIVE or (asked.on == "coterie" and name not in BY_NAME)]
     asked.all = not asked.suites
@@ -174,7 +168,7 @@ def run_suites(names: list[str], work: Path, *, on: str) -> list[Outcome]:
     those that start their own in the other, and in both once the first is through.
     """
     data = work / "data"
-    live = [name for name in names if name in LIVE]
+    live = [name for name in LIVE if name in names]  # in order: some leave things that others come upon
     afterwards = [name for name in names if name in AFTERWARDS]
     other = os.environ.get(OTHER_BROKER)
     if other:
@@ -229,18 +223,16 @@ def run_on_one_broker(
 
 @contextmanager
 def running(on: str, data: Path) -> Iterator[str]:
-    """Yield HOST:PORT of a fresh broker with the suites' settings, stopped by its pid afterwards."""
-    broker = BROKERS[on](data, SETTINGS)
-    broker.prepare()
-    broker.start()
+    """Yield the addresses of fresh brokers with the suites' settings, stopped by their pids afterwards."""
+    place = PLACES[on](data, SETTINGS)
+    place.prepare()
     try:
-        yield broker.address
-        assert broker.process is not None
-        if broker.process.poll() is not None:
-            log = data.with_suffix(".log").read_text()
-            raise SetupError(f"the broker has died, exit code {broker.process.returncode}:\n{log[-4000:]}")
+        place.start()
+        yield place.address
+        if (said := place.died()) is not None:
+            raise SetupError(f"a broker has died, {said}")
     finally:
-        broker.stop()
+        place.stop()
 
 
 def run_suite(name: str, *, bootstrap: str, data: Path, work: Path, on: str) -> Outcome:
@@ -301,7 +293,8 @@ def environment(name: str, *, bootstrap: str, data: Path, work: Path, on: str) -
 
 def judge(outcome: Outcome) -> None:
     """Tell failures from what is known, and print what passes and is not in the list."""
-    listed = HERE / outcome.suite / "passes.txt"
+    of_the_place = HERE / outcome.suite / f"{outcome.broker}.txt"
+    listed = of_the_place if of_the_place.exists() else HERE / outcome.suite / "passes.txt"
     if not listed.exists():
         return
     wanted = set(listed.read_text().split())

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 
@@ -21,14 +22,15 @@ from bench.kafka import REPOSITORY, SetupError
 from bench.postgres import ensure_installed
 
 from interop.consistency.checks import Problem
-from interop.consistency.runs import STUCK, run
+from interop.consistency.runs import NONE, STUCK, run
 from interop.consistency.schedule import Kind
 
 KEPT = REPOSITORY / ".cache" / "consistency"
 PLANTING = Path(__file__).parent / "planting"
 PLANTED = "COTERIE_PLANTED"
-FAULTS = {"gate": Kind.HOLD, "lives": Kind.LATE}
-"""What a fault is found by, of what may fail."""
+NOBODY_TAKES_OVER = {"broker.session.timeout.ms": "20000", "coterie.presence.enable": "false"}
+FAULTS = {"gate": (Kind.HOLD, NONE), "lives": (Kind.LATE, NOBODY_TAKES_OVER)}
+"""What a fault is found by, of what may fail, and under which settings. Lives are for who goes on leading."""
 SHOWN = 12
 
 
@@ -55,11 +57,13 @@ def plant(fault: str) -> None:
     )
 
 
-def one_run(seed: int, seconds: float, only: Kind | None = None) -> list[Problem]:
+def one_run(
+    seed: int, seconds: float, only: Kind | None = None, settings: Mapping[str, str] = NONE
+) -> list[Problem]:
     """Return what a run showed that may not be; then its folder is kept."""
     with tempfile.TemporaryDirectory(prefix="coterie-consistency-") as folder:
         begun = time.monotonic()
-        found = run(seed, seconds, Path(folder), say, only)
+        found = run(seed, seconds, Path(folder), say, only, settings)
         for kind, count in Counter(one.kind for one in found).items():
             say(f"seed {seed}: {kind}: {count}")
         for problem in found[:SHOWN]:
@@ -93,9 +97,9 @@ def main() -> int:
     if not asked.planted:
         return 1 if wrong_of(seeds, asked.seconds) else 0
     plant(asked.planted)
-    only = FAULTS[asked.planted]
+    only, settings = FAULTS[asked.planted]
     # A machine that is busy may have somebody stuck, whatever is planted.
-    found = any(one.kind != STUCK for seed in seeds for one in one_run(seed, asked.seconds, only))
+    found = any(one.kind != STUCK for seed in seeds for one in one_run(seed, asked.seconds, only, settings))
     say(f"{'ok' if found else 'FAILED'} without-{asked.planted}: {'' if found else 'nothing was '}found")
     return 0 if found else 1
 

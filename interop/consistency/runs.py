@@ -6,10 +6,11 @@ import faulthandler
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 from bench.kafka import SetupError
 from confluent_kafka import Consumer, KafkaError, KafkaException
@@ -35,8 +36,9 @@ from interop.consistency.schedule import Failure, Kind, schedule
 from interop.consistency.stage import Stage
 from interop.consistency.transactional import Copier, TransactionalProducing
 
-__all__ = ["STUCK", "run"]
+__all__ = ["NONE", "STUCK", "run"]
 
+NONE: Mapping[str, str] = MappingProxyType({})
 ORDERS, QUIET, LEDGER, SOURCE, TARGET = "orders", "quiet", "ledger", "source", "target"
 TOPICS = {ORDERS: 6, QUIET: 12, LEDGER: 3, SOURCE: 3, TARGET: 3}
 COPYING = "copying"
@@ -51,13 +53,18 @@ SHOUTS = re.compile(r"rows of another leader|has lost what it had|lacks what it 
 
 
 def run(
-    seed: int, seconds: float, folder: Path, say: Callable[[str], None], only: Kind | None = None
+    seed: int,
+    seconds: float,
+    folder: Path,
+    say: Callable[[str], None],
+    only: Kind | None = None,
+    settings: Mapping[str, str] = NONE,
 ) -> list[Problem]:
     """Return what may not be in a run of so many seconds; its history is kept in the folder. With `only`,
-    nothing else fails.
+    nothing else fails. `settings` are the brokers'.
     """
     history = History([Copies(group=COPYING, source=SOURCE, target=TARGET)])
-    with Stage(folder) as stage:
+    with Stage(folder, settings) as stage:
         found = attempt(
             stage, lambda: work(stage, history, schedule(seed, seconds, only), seconds, say), folder
         )

@@ -31,7 +31,9 @@ class Kind(StrEnum):
     DEAF = "deaf"
     """Requests reach the database, and connections end before the answers."""
     HOLD = "hold"
-    """Requests reach the database about `seconds` later, on connections that last; others may lead then."""
+    """Requests reach the database about `seconds` later, on connections that last, and no new ones are made
+    before; others may lead then.
+    """
     SLOW = "slow"
     """For `seconds` each request to the database takes some milliseconds more."""
     TERMINATE = "terminate"
@@ -64,6 +66,10 @@ SECONDS = {
     Kind.SLOW: (1.0, 4.0),
     Kind.RESTART: (0.0, 2.5),
 }
+ALONE = {Kind.HOLD: (8.0, 0.0), Kind.LATE: (2.5, 0.2)}
+"""For how long a kind happens where nothing else does, and how slow new connections are then: others lead
+long before it is over, or what is late comes while whoever has sent it connects again.
+"""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -76,6 +82,8 @@ class Failure:
     seconds: float = 0.0
     share: float = 1.0
     """So many of the connections are met."""
+    slow_s: float = 0.0
+    """So much later each request of a new connection reaches the database."""
 
     def __str__(self) -> str:
         where = f" broker {self.broker}" if self.broker != ALL else ""
@@ -90,9 +98,9 @@ def schedule(seed: int, seconds: float, only: Kind | None = None) -> list[Failur
     """
     random = Random(seed)
     if only is not None:
-        longest = SECONDS[only][1]
+        longest, slow_s = ALONE[only]
         times = [at * (longest + 2.0) + BEGINS_S for at in range(int((seconds - ENDS_S) / (longest + 2.0)))]
-        return [Failure(at, only, random.choice(BROKERS), longest) for at in times]
+        return [Failure(at, only, random.choice(BROKERS), longest, slow_s=slow_s) for at in times]
     found = []
     at = BEGINS_S
     while (at := at + random.uniform(0.2, 3.0)) < seconds - ENDS_S:

@@ -7,7 +7,7 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from random import Random
@@ -45,6 +45,8 @@ FOLLOWS_WITHIN_S = 30.0
 SETTLED_WITHIN_S = 60.0
 SLOW_S = 0.02
 AT_ONCE_S = 0.1
+CONNECTED_AFTER = 10
+"""Requests, from connecting to the append that is sent again."""
 CLUSTER = {
     "offsets.topic.num.partitions": "6",
     "transaction.state.log.num.partitions": "6",
@@ -110,7 +112,9 @@ class Databases:
 class Stage:
     """All that runs, and may fail. A context manager."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, settings: Mapping[str, str]) -> None:
+        """`settings` are the brokers', beside those that all stages have."""
+        self._settings = {**CLUSTER, **settings}
         self.databases = Databases()
         self._folder = folder
         self._loop = asyncio.new_event_loop()
@@ -130,7 +134,7 @@ class Stage:
                 self._in_loop(proxy.start())
                 ending.callback(self._stop_proxy, proxy)
             ports = {broker: proxy.port for broker, proxy in self.proxies.items()}
-            self.cluster = StoreCluster(server, self._folder, settings=CLUSTER, ports=ports)
+            self.cluster = StoreCluster(server, self._folder, settings=self._settings, ports=ports)
             ending.enter_context(self.cluster)
             self._ending = ending.pop_all()
         return self
@@ -199,19 +203,22 @@ class Stage:
 
     async def _fail_links(self, failure: Failure) -> None:
         random = Random(failure.at_s)
-        met = [
-            link
-            for broker, proxy in self.proxies.items()
-            if failure.broker in (broker, ALL)
-            for link in proxy.links
-            if random.random() < failure.share
-        ]
+        proxies = [one for broker, one in self.proxies.items() if failure.broker in (broker, ALL)]
+        for proxy in proxies:
+            proxy.slow_s = failure.slow_s
+        met = [link for proxy in proxies for link in proxy.links if random.random() < failure.share]
         for link in met:
             self._trouble(link, failure, random)
         if failure.kind is Kind.SLOW:
             await asyncio.sleep(failure.seconds)
             for link in met:
                 link.slow_s = 0.0
+        elif failure.kind is Kind.HOLD:  # else who waits too long for an answer asks on another connection
+            for proxy in proxies:
+                proxy.open.clear()
+            await asyncio.sleep(failure.seconds)
+            for proxy in proxies:
+                proxy.open.set()
 
     @staticmethod
     def _trouble(link: Link, failure: Failure, random: Random) -> None:
@@ -222,7 +229,8 @@ class Stage:
                 link.trouble = Trouble.DEAF
             case Kind.LATE:
                 # Within the time that a lane takes to connect again, or long after.
-                link.late_s = random.choice((failure.seconds, AT_ONCE_S)) * random.random()
+                soon_s = AT_ONCE_S + CONNECTED_AFTER * failure.slow_s
+                link.late_s = random.choice((failure.seconds, soon_s)) * random.random()
                 link.trouble = Trouble.LATE
             case Kind.HOLD:
                 link.late_s = failure.seconds * random.uniform(0.6, 1.0)
@@ -242,8 +250,10 @@ class Stage:
 
     async def _heal_links(self) -> None:
         for proxy in self.proxies.values():
+            proxy.slow_s = 0.0
+            proxy.open.set()
             for link in proxy.links:
-                link.trouble = None
+                link.trouble, link.slow_s = None, 0.0
 
     def partitions(self) -> str:
         """Return who leads what, as the database has it: a line for each partition."""

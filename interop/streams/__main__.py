@@ -18,11 +18,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 
-from bench.brokers import BROKERS, Broker
 from bench.kafka import SetupError, java
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
+
+from interop.places import PLACES, Place
 
 LINES, WORDS_IN_A_LINE, VOCABULARY = 12_000, 3, 58
 LINES_A_SECOND = 800
@@ -36,7 +37,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m interop.streams", description="Exactly once.")
     parser.add_argument("work", type=Path)
     parser.add_argument("classpath")
-    parser.add_argument("--on", choices=list(BROKERS), default="coterie")
+    parser.add_argument("--on", choices=PLACES, default="coterie")
     asked = parser.parse_args()
     failed = 0
     for victim in ("instance", "broker"):
@@ -50,7 +51,7 @@ def main() -> int:
 def life(work: Path, classpath: str, on: str, victim: str) -> str | None:
     """Return what is wrong with the counts when one is killed on the way and comes back, None if nothing."""
     work.mkdir(parents=True)
-    with BROKERS[on](work / "broker", SETTINGS) as broker:
+    with PLACES[on](work / "broker", SETTINGS) as broker:
         make_topics(broker)
         with instance(work, "one", classpath, broker), instance(work, "two", classpath, broker) as two:
             wanted = write(broker, lambda: strike(victim, broker, two))
@@ -60,7 +61,7 @@ def life(work: Path, classpath: str, on: str, victim: str) -> str | None:
             return difference(broker, wanted)
 
 
-def make_topics(broker: Broker) -> None:
+def make_topics(broker: Place) -> None:
     admin = AdminClient({"bootstrap.servers": broker.address})
     topics = [NewTopic(name, num_partitions=4, replication_factor=1) for name in ("lines", "counts")]
     for created in admin.create_topics(topics).values():
@@ -68,7 +69,7 @@ def make_topics(broker: Broker) -> None:
 
 
 @contextmanager
-def instance(work: Path, name: str, classpath: str, broker: Broker) -> Iterator[subprocess.Popen[bytes]]:
+def instance(work: Path, name: str, classpath: str, broker: Place) -> Iterator[subprocess.Popen[bytes]]:
     """Run one instance of the application, over the state that it had before."""
     command = [java(), "-Xmx256m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", classpath]
     command += ["Counting", broker.address, "counting", str(work / f"state-{name}")]
@@ -81,8 +82,8 @@ def instance(work: Path, name: str, classpath: str, broker: Broker) -> Iterator[
         process.wait()
 
 
-def strike(victim: str, broker: Broker, two: subprocess.Popen[bytes]) -> None:
-    """Kill one; the broker comes back by itself."""
+def strike(victim: str, broker: Place, two: subprocess.Popen[bytes]) -> None:
+    """Kill one; the broker, of several a coordinator, comes back by itself."""
     if victim == "instance":
         os.kill(two.pid, signal.SIGKILL)
     else:
@@ -91,7 +92,7 @@ def strike(victim: str, broker: Broker, two: subprocess.Popen[bytes]) -> None:
         broker.start()
 
 
-def write(broker: Broker, strike_now: object) -> Counter[str]:
+def write(broker: Place, strike_now: object) -> Counter[str]:
     """Write lines at a pace, and have one killed on the way; returns how often each word was written."""
     assert callable(strike_now)
     chance = Random(7)
@@ -114,7 +115,7 @@ def write(broker: Broker, strike_now: object) -> Counter[str]:
     return wanted
 
 
-def difference(broker: Broker, wanted: Counter[str]) -> str | None:
+def difference(broker: Place, wanted: Counter[str]) -> str | None:
     """Return how the counts differ from what they must be, once they are all there or nothing more comes."""
     settings = {"bootstrap.servers": broker.address, "group.id": "judge", "auto.offset.reset": "earliest"}
     consumer = Consumer({**settings, "isolation.level": "read_committed", "enable.auto.commit": False})

@@ -87,3 +87,21 @@ def test_what_fails_on_a_broker_of_others_or_in_a_few_checks_is_not_run_again_on
     monkeypatch.setenv(variable, "127.0.0.1:9092")
 
     assert running.main() == 1
+
+
+def test_several_brokers_may_have_a_list_of_their_own_of_what_must_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "HERE", tmp_path)
+    (tmp_path / "kgo").mkdir()
+    (tmp_path / "kgo" / "passes.txt").write_text("produce consume\n")
+    (tmp_path / "kgo" / "killed-cluster.txt").write_text("produce\n")
+    outcomes = [
+        Outcome("kgo", place, "2026-11-26", passed=["produce"], failed=["consume"])
+        for place in ("cluster", "killed-cluster")
+    ]
+
+    for outcome in outcomes:
+        running.judge(outcome)
+
+    assert [(one.failed, one.known) for one in outcomes] == [(["consume"], []), ([], ["consume"])]
