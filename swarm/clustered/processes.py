@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         RowsWanted,
         StartWanted,
         StoredLog,
+        StoredRows,
     )
     from coterie.storage.remote.session import Broken, LaneAnswer, Look
     from swarm.clustered.cluster import DatabaseCluster
@@ -136,7 +137,7 @@ class ReachedReader:
         self._ask(partial(self._reader.find_unbegun, led), done, history)
 
     def read_rows(
-        self, wanted: RowsWanted, done: Callable[[Sequence[Chunk] | Broken], None], *, history: str
+        self, wanted: RowsWanted, done: Callable[[StoredRows | Broken], None], *, history: str
     ) -> None:
         """Read rows of a log."""
         self._ask(partial(self._reader.read_rows, wanted), done, history)

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+from coterie.storage.log.aborted import AbortedSpan
 from coterie.storage.postgres.reading import ROWS_FEW
-from coterie.storage.remote.chunk import Chunk
 from coterie.storage.remote.reading import (
     DeletedRows,
     LogWanted,
@@ -18,6 +18,7 @@ from coterie.storage.remote.reading import (
     RowsWanted,
     StartWanted,
     StoredLog,
+    StoredRows,
 )
 from coterie.storage.remote.session import Broken
 
@@ -210,15 +211,23 @@ async def recall(
     database: LaneDatabase, offset: int, end_offset: int, reader: RemoteReader | None = None, **terms: Any
 ) -> list[int]:
     """Return the first offsets of the rows that are read."""
-    answered: asyncio.Future[Sequence[Chunk] | Broken] = asyncio.get_running_loop().create_future()
+    rows = (await recall_all(database, offset, end_offset, reader, **terms)).chunks
+    there = {row.base_offset: row for row in await database.rows(1)}
+    assert all(row == there[row.base_offset] for row in rows)
+    return [row.base_offset for row in rows]
+
+
+async def recall_all(
+    database: LaneDatabase, offset: int, end_offset: int, reader: RemoteReader | None = None, **terms: Any
+) -> StoredRows:
+    """Return the rows that are read, and what was aborted of them."""
+    answered: asyncio.Future[StoredRows | Broken] = asyncio.get_running_loop().create_future()
     wanted = RowsWanted(1, offset, end_offset, **terms)
     (reader or database.reader()).read_rows(wanted, answered.set_result, history=database.history)
     async with asyncio.timeout(ANSWERED_WITHIN_S):
         rows = await answered
     assert not isinstance(rows, Broken)
-    there = {row.base_offset: row for row in await database.rows(1)}
-    assert all(row == there[row.base_offset] for row in rows)
-    return [row.base_offset for row in rows]
+    return rows
 
 
 def test_rows_are_read_from_the_one_that_holds_an_offset_or_comes_after_it(play: Play):
@@ -258,6 +267,45 @@ def test_rows_are_read_by_the_time_of_their_youngest_record(play: Play):
         assert await recall(database, 2, 9, reader, youngest=True) == [3]
         assert await recall(database, 2, 3, reader, youngest=True) == [2]
         assert await recall(database, 5, 9, reader, youngest=True) == []
+
+    play(scene)
+
+
+def test_with_rows_come_the_aborted_transactions_of_which_they_have_records(play: Play):
+    async def scene(database: LaneDatabase, lane: Asking) -> None:
+        spans = [
+            AbortedSpan(7, 1, 3, 0),
+            AbortedSpan(8, 0, 4, 5),
+            AbortedSpan(7, 6, 8, 6),
+            AbortedSpan(9, 6, 9, 10),
+        ]
+        markers = {span.last_offset: (span,) for span in spans}
+        await lane.reopen(1)
+        await lane.append(1, *[a_chunk(at)._replace(aborted=markers.get(at, ())) for at in range(12)])
+        await lane.append(1, a_chunk(0, partition=2)._replace(aborted=(AbortedSpan(5, 0, 0, 0),)))
+        reader = database.reader()
+
+        async def aborted(offset: int, rows: int, **terms: int) -> list[int]:
+            found = await recall_all(database, offset, 12, reader, max_bytes=rows, **terms)
+            return [spans.index(span) for span in found.aborted]
+
+        assert [await aborted(0, rows) for rows in (1, 2, 6, 7, 12)] == [
+            [1],
+            [0, 1],
+            [0, 1],
+            [0, 1, 2, 3],
+            [0, 1, 2, 3],
+        ]
+        assert [await aborted(offset, 1) for offset in (3, 4, 5, 6, 8, 9, 10)] == [
+            [0, 1],
+            [1],
+            [],
+            [2, 3],
+            [2, 3],
+            [3],
+            [],
+        ]
+        assert await aborted(0, 12, since_ms=0) == await aborted(0, 1, youngest=True) == []
 
     play(scene)
 

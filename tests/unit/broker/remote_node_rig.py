@@ -13,7 +13,6 @@ from coterie.broker.node import Node
 from coterie.broker.topics.manager import TopicManager
 from coterie.storage.config import LogConfig
 from coterie.storage.memory import MemoryDisk, MemoryStore
-from coterie.storage.remote.chunk import Chunk
 from coterie.storage.remote.log import RemoteLog
 from coterie.storage.remote.pretended import Fate, PretendedEngine, PretendedReader, Tables
 from coterie.storage.remote.reading import (
@@ -24,6 +23,7 @@ from coterie.storage.remote.reading import (
     RowsWanted,
     StartWanted,
     StoredLog,
+    StoredRows,
 )
 from coterie.storage.remote.recalled import RecalledLog
 from coterie.storage.remote.session import Broken
@@ -77,7 +77,7 @@ class ReaderAtHand:
         self.asked.append(lambda: done(self.tables.unbegun(led)))
 
     def read_rows(
-        self, wanted: RowsWanted, done: Callable[[Sequence[Chunk] | Broken], None], *, history: str
+        self, wanted: RowsWanted, done: Callable[[StoredRows | Broken], None], *, history: str
     ) -> None:
         if self.rows_wait:
             self.asked.append(lambda: done(self.tables.read_rows(wanted)))

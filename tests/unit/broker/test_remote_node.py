@@ -446,6 +446,30 @@ def test_who_reads_committed_records_that_are_not_in_memory_is_told_of_those_tha
     assert [header.control for _, header in scan(one.records)] == [False, True, False]
 
 
+def test_who_begins_to_read_at_a_new_leader_that_has_nothing_in_memory_passes_over_what_was_aborted(
+    recalling: RemoteRig,
+):
+    recalling.produced("before")
+    owner = recalling.owner()
+    for commits in (False, True):
+        recalling.add(owner, ORDERS)
+        recalling.write(owner, sequence=int(commits))
+        recalling.produced("between")
+        owner = owner._replace(epoch=recalling.end(owner, commit=commits).producer_epoch)
+        recalling.settle()
+    again = recalling.killed()
+    topic = fetch_topic_of(0)
+
+    answer = again.client().ask(FETCH, 11, topics=(topic,), isolation_level=1, min_bytes=0)
+
+    (one,) = answer.responses[0].partitions
+    assert not again.log().at_hand(0)
+    assert one.last_stable_offset == one.high_watermark == 7
+    aborted = [(each.producer_id, each.first_offset) for each in one.aborted_transactions]
+    assert aborted == [(owner.producer_id, 1)]
+    assert [header.control for _, header in scan(one.records)] == [0, 0, 0, 1, 0, 0, 1]
+
+
 def test_while_records_are_read_from_the_database_others_are_answered(recalling: RemoteRig):
     recalling.produced("one")
     client = recalling.client()

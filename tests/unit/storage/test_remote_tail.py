@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from store_rig import NOW, ORDERS, TOPIC_ID, a_batch, a_config
+from store_rig import NOW, ORDERS, TOPIC_ID, a_batch, a_config, a_marker, idempotent
 
 from coterie.storage.remote.tail import BATCH_COSTS, Tail, TailCache
 from coterie.wire.records.batches import scan
@@ -105,3 +106,42 @@ def test_what_is_being_read_when_a_log_is_given_up_is_read_all_the_same():
     store.settle()
 
     assert found == [len(BATCH)]
+
+
+def lives_of_transactions(steps: list[tuple[int, str]], store: OneLog) -> None:
+    """Have producers write in transactions, and end those that they have open."""
+    log = store.create_log(*ORDERS, TOPIC_ID, a_config())
+    sequences = {pid: 0 for pid, _ in steps}
+    for pid, what in steps:
+        if what == "write":
+            log.append(idempotent(sequences[pid], pid=pid, transactional=True), now_ms=NOW)
+            sequences[pid] += 1
+        elif log.open_transaction(pid) >= 0:
+            log.append(a_marker(commit=what == "commit", pid=pid), now_ms=NOW, origin="coordinator")
+
+
+@given(
+    steps=st.lists(
+        st.tuples(st.integers(1, 3), st.sampled_from(("write", "write", "commit", "abort"))),
+        min_size=1,
+        max_size=25,
+    ),
+    kept=st.sampled_from((0, 4 * COST)),
+)
+def test_a_new_leader_knows_what_was_aborted_of_records_that_it_has_not_in_memory(
+    steps: list[tuple[int, str]], kept: int
+):
+    before = OneLog(None, a_config(), prompt=True)
+    lives_of_transactions(steps, before)
+    everything = before.logs[ORDERS]
+    before.close()
+
+    after = OneLog(before.engine.tables, a_config(), prompt=True, tail_bytes=kept)
+
+    log = after.logs[ORDERS]
+    assert kept or not log.end_offset or not log.at_hand(0)
+    assert log.last_stable_offset == everything.last_stable_offset
+    for offset in range(log.end_offset):
+        for max_bytes in (1, 3 * len(BATCH), 1 << 20):
+            found = log.read_committed(offset, max_bytes=max_bytes)
+            assert found == everything.read_committed(offset, max_bytes=max_bytes)

@@ -12,6 +12,7 @@ from functools import partial
 from itertools import starmap, takewhile
 from typing import Any, NamedTuple
 
+from coterie.storage.log.aborted import AbortedSpan
 from coterie.storage.postgres import deleting
 from coterie.storage.postgres.connecting import OTHER_HISTORY, Connections, read_history, within_ms
 from coterie.storage.postgres.deleting import END, LOCK_TIMEOUT_MS
@@ -27,6 +28,7 @@ from coterie.storage.remote.reading import (
     RowsWanted,
     StartWanted,
     StoredLog,
+    StoredRows,
 )
 from coterie.storage.remote.session import Broken
 
@@ -101,22 +103,35 @@ SELECT led.id FROM unnest($1::int[], $2::int[]) AS led (id, epoch) WHERE NOT EXI
   SELECT FROM coterie.leader_epochs AS there WHERE there.partition_id = led.id AND there.epoch = led.epoch)
 ORDER BY led.id
 """
-# Which they are is found by their sizes, so that no data is read of more than is wanted.
+# Which they are is found by their sizes, so that no data is read of more than is wanted. What was aborted of
+# them comes with the first, as it is at that moment: compaction takes both away at once. Whatever is aborted
+# later than where all was decided up to the last row begins behind that.
 ROWS = f"""
 WITH sized AS (
-  SELECT base_offset, sum(size) OVER (ORDER BY base_offset) - size AS before FROM (
-    SELECT base_offset, size FROM coterie.chunks_keep
+  SELECT base_offset, last_offset, sum(size) OVER (ORDER BY base_offset) - size AS before FROM (
+    SELECT base_offset, last_offset, size FROM coterie.chunks_keep
     WHERE partition_id = $1 AND base_offset < $3 AND last_offset >= $2 AND max_timestamp >= $5
       AND base_offset >= coalesce((SELECT base_offset FROM coterie.chunks_keep
         WHERE partition_id = $1 AND base_offset <= $2 ORDER BY base_offset DESC LIMIT 1), $2)
-    ORDER BY base_offset LIMIT $6) AS following)
-SELECT chunk.* FROM (SELECT base_offset FROM sized WHERE before = 0 OR before < $4) AS wanted, LATERAL (
+    ORDER BY base_offset LIMIT $6) AS following),
+wanted AS MATERIALIZED (SELECT base_offset, last_offset FROM sized WHERE before = 0 OR before < $4),
+ends AS MATERIALIZED (SELECT min(base_offset) AS first, max(last_offset) AS last FROM wanted),
+ended AS MATERIALIZED (
+  SELECT array_agg(ARRAY[producer_id, first_offset, last_offset, stable] ORDER BY last_offset) AS aborted
+  FROM coterie.aborted
+  WHERE partition_id = $1 AND $5 < 0 AND last_offset >= $2 AND first_offset <= (SELECT last FROM ends)
+    AND last_offset <= coalesce((SELECT last_offset FROM coterie.aborted
+      WHERE partition_id = $1 AND last_offset >= $2 AND stable > (SELECT last FROM ends)
+      ORDER BY last_offset LIMIT 1), {END}))
+SELECT chunk.*, CASE WHEN base_offset = (SELECT first FROM ends) THEN (SELECT aborted FROM ended) END
+FROM (SELECT base_offset AS place FROM wanted) AS wanted, LATERAL (
   SELECT {COLUMNS} FROM coterie.chunks_keep
-  WHERE partition_id = $1 AND base_offset = wanted.base_offset OFFSET 0) AS chunk
+  WHERE partition_id = $1 AND base_offset = place OFFSET 0) AS chunk
 ORDER BY base_offset
 """
 YOUNGEST_ROW = f"""
-SELECT {COLUMNS} FROM coterie.chunks_keep WHERE partition_id = $1 AND base_offset >= $2 AND base_offset < $3
+SELECT {COLUMNS}, NULL FROM coterie.chunks_keep
+WHERE partition_id = $1 AND base_offset >= $2 AND base_offset < $3
 ORDER BY max_timestamp DESC, base_offset LIMIT 1
 """
 # A partition's row is locked as a lane's gate is: who gives it another leader waits for this, and the next
@@ -172,7 +187,7 @@ class PostgresReader:
         self._opening.run(partial(_read_logs, wanted, self._opening.move), done, history)
 
     def read_rows(
-        self, wanted: RowsWanted, done: Callable[[Sequence[Chunk] | Broken], None], *, history: str
+        self, wanted: RowsWanted, done: Callable[[StoredRows | Broken], None], *, history: str
     ) -> None:
         self._recalling.run(partial(_read_rows, wanted), done, history)
 
@@ -387,14 +402,16 @@ async def _find_unbegun(led: Sequence[LogWanted], connection: Connection) -> lis
     return [one for (one,) in rows]
 
 
-async def _read_rows(wanted: RowsWanted, connection: Connection) -> list[Chunk]:
+async def _read_rows(wanted: RowsWanted, connection: Connection) -> StoredRows:
     partition_id, offset, end_offset, max_bytes, since_ms, youngest = wanted
     if youngest:
         rows = await connection.fetch(YOUNGEST_ROW, partition_id, offset, end_offset)
     else:
         terms = (partition_id, offset, end_offset, max_bytes, since_ms, ROWS_RECALLED)
         rows = await connection.fetch(ROWS, *terms)
-    return [*starmap(Chunk, rows)]
+    aborted = rows[0][-1] if rows else None
+    spans = () if aborted is None else tuple(starmap(AbortedSpan, aborted))
+    return StoredRows([Chunk(*columns) for *columns, _ in rows], spans)
 
 
 async def _save_starts(starts: Sequence[StartWanted], connection: Connection) -> list[int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -19,7 +19,7 @@ from coterie.storage.kind import Found, Readable
 from coterie.storage.log.aborted import AbortedIndex, AbortedSpan
 from coterie.storage.log.contract import Appended, AppendRefused, Landed, OffsetOutOfRange
 from coterie.storage.log.placing import Placed, PlacingLog, learn
-from coterie.storage.log.producers import Completed, ProducerState
+from coterie.storage.log.producers import ProducerState
 from coterie.storage.log.validate import Prepared
 from coterie.storage.remote.chunk import Chunk, PendingAppend
 from coterie.storage.remote.heads import heads_of, learn_heads
@@ -234,7 +234,7 @@ class RemoteLog(PlacingLog):
     def _take_heads(self, row: RowHeads) -> int:
         self._take_epoch(row.leader_epoch, row.base_offset)
         self.tail.pass_by(row.last_offset, row.size)
-        self._note_aborted(learn_heads(self._state.producers, row.heads))
+        learn_heads(self._state.producers, row.heads)
         self._state.end_offset = max(self._state.end_offset, row.last_offset + 1)
         return len(row.heads) // HEADER_SIZE
 
@@ -254,10 +254,7 @@ class RemoteLog(PlacingLog):
             self._state.epochs = begun(self._state.epochs, epoch, base_offset)
 
     def _note_ended(self, place: Placed) -> None:
-        self._note_aborted(learn(self._state.producers, place))
-
-    def _note_aborted(self, transactions: Iterable[Completed]) -> None:
-        for ended in transactions:
+        for ended in learn(self._state.producers, place):
             if ended.aborted:
                 self._aborted.add(AbortedSpan(*ended[:4]))
 
@@ -299,16 +296,20 @@ class RemoteLog(PlacingLog):
         records = self.read(offset, max_bytes=max_bytes, at_least_one=at_least_one, end_offset=end)
         return records, self.aborted_among(records, offset)
 
-    def aborted_among(self, records: bytes, offset: int) -> tuple[AbortedTransaction, ...]:
-        """Return the aborted transactions of batches that were read from an offset on."""
-        if not records or not len(self._aborted):
+    def aborted_among(
+        self, records: bytes, offset: int, older: Sequence[AbortedSpan] = ()
+    ) -> tuple[AbortedTransaction, ...]:
+        """Return the aborted transactions of batches that were read from an offset on. Those whose markers
+        were never in memory are among `older`.
+        """
+        if not records or not (older or len(self._aborted)):
             return ()
         *_, (_, last) = scan(records)
-        return self.aborted_transactions(offset, last.last_offset + 1)
-
-    def aborted_transactions(self, first: int, end: int) -> tuple[AbortedTransaction, ...]:
-        """Return the aborted transactions that touch the offsets from `first` up to `end`."""
-        spans, _ = self._aborted.within(first, end)
+        end = last.last_offset + 1
+        spans, _ = self._aborted.within(offset, end)
+        if older:
+            by_marker = {span.last_offset: span for span in (*older, *spans) if span.first_offset < end}
+            spans = [by_marker[marker] for marker in sorted(by_marker)]
         return tuple(AbortedTransaction(*span[:2]) for span in spans)
 
     def size_between(self, offset: int, end_offset: int) -> int:

@@ -24,6 +24,7 @@ from coterie.storage.remote.reading import (
     RowsWanted,
     StartWanted,
     StoredLog,
+    StoredRows,
 )
 from coterie.storage.remote.session import (
     Broken,
@@ -220,8 +221,17 @@ class Tables:
         found = [self.chunks[partition_id, base] for base in places[first:behind]]
         return [chunk for chunk in found if chunk.last_offset >= offset]
 
-    def read_rows(self, wanted: RowsWanted) -> list[Chunk]:
-        """Return the rows that are wanted."""
+    def read_rows(self, wanted: RowsWanted) -> StoredRows:
+        """Return the rows that are wanted, with what was aborted of them."""
+        rows = self._rows_wanted(wanted)
+        if wanted.youngest or wanted.since_ms >= 0 or not rows:
+            return StoredRows(rows)
+        behind = self.rows(wanted.partition_id, wanted.offset)
+        last = rows[-1].last_offset
+        aborted = [span for row in behind for span in row.aborted if span.first_offset <= last]
+        return StoredRows(rows, [span for span in aborted if span.last_offset >= wanted.offset])
+
+    def _rows_wanted(self, wanted: RowsWanted) -> list[Chunk]:
         there = self.rows(wanted.partition_id, wanted.offset, wanted.end_offset)
         if wanted.youngest:
             whole = [row for row in there if row.base_offset >= wanted.offset]
@@ -458,7 +468,7 @@ class PretendedReader:
         self._execute("find-unbegun", lambda tables: tables.unbegun(led), done, history)
 
     def read_rows(
-        self, wanted: RowsWanted, done: Callable[[Sequence[Chunk] | Broken], None], *, history: str
+        self, wanted: RowsWanted, done: Callable[[StoredRows | Broken], None], *, history: str
     ) -> None:
         self._execute("read-rows", lambda tables: tables.read_rows(wanted), done, history)
 

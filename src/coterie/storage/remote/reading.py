@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import NamedTuple, Protocol
 
 from coterie.storage.epochs import Epochs, from_start
+from coterie.storage.log.aborted import AbortedSpan
 from coterie.storage.remote.chunk import Chunk
 from coterie.storage.remote.session import Broken
 
@@ -72,6 +73,15 @@ class RowsWanted(NamedTuple):
     max_bytes: int = 0
     since_ms: int = -1
     youngest: bool = False
+
+
+class StoredRows(NamedTuple):
+    """Rows, and the aborted transactions of which there are records among them or behind the offset that was
+    wanted, in the order of their markers. Of rows that were looked for by time they are left out.
+    """
+
+    chunks: Sequence[Chunk]
+    aborted: Sequence[AbortedSpan] = ()
 
 
 class StartWanted(NamedTuple):
@@ -148,7 +158,7 @@ class RemoteReader(Protocol):
         ...
 
     def read_rows(
-        self, wanted: RowsWanted, done: Callable[[Sequence[Chunk] | Broken], None], *, history: str
+        self, wanted: RowsWanted, done: Callable[[StoredRows | Broken], None], *, history: str
     ) -> None:
         """Read rows of a log. It is not waited for by those who open logs, nor does it wait for them."""
         ...

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from coterie.storage.log.contract import StorageFailed
 from coterie.storage.remote.chunk import Chunk
-from coterie.storage.remote.reading import RowsWanted
+from coterie.storage.remote.reading import RowsWanted, StoredRows
 from coterie.storage.remote.tail import Batch, batches_in
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from coterie.storage.remote.log import RemoteLog
     from coterie.wire.records.visible import AbortedTransaction
 
-Rows: TypeAlias = "Sequence[Chunk] | StorageFailed"
+Rows: TypeAlias = StoredRows | StorageFailed
 ReadRows: TypeAlias = "Callable[[RowsWanted, Callable[[Rows], None]], None]"
 """Reads rows; what takes them is called once, later."""
 
@@ -42,15 +42,17 @@ class RecalledLog:
         """Return batches, as `Log.read_committed` does, as far as they were read. Raises `StorageFailed`."""
         end = self._log.last_stable_offset
         records = self.read(offset, max_bytes=max_bytes, at_least_one=at_least_one, end_offset=end)
-        return records, self._log.aborted_among(records, offset)
+        older = () if isinstance(self._rows, StorageFailed) else self._rows.aborted
+        return records, self._log.aborted_among(records, offset, older)
 
     def _since(self, offset: int) -> Iterator[Batch]:
         if isinstance(self._rows, StorageFailed):
             raise self._rows
-        for row in self._rows:
+        chunks = self._rows.chunks
+        for row in chunks:
             if row.last_offset >= offset:
                 yield from batches_in(row.data, offset)
-        end = self._rows[-1].last_offset + 1 if self._rows else offset
+        end = chunks[-1].last_offset + 1 if chunks else offset
         if end >= self._log.tail.begins:
             yield from self._log.tail.since(max(offset, end))
 
@@ -65,13 +67,13 @@ def find_by_time(read: ReadRows, wanted: RowsWanted, done: Found) -> None:
         if isinstance(rows, StorageFailed):
             done(rows)
             return
-        for row in rows:
+        for row in rows.chunks:
             for batch in batches_in(row.data, wanted.offset):
                 if batch.max_timestamp >= wanted.since_ms and batch.records:
                     done(batch.data)
                     return
-        if rows:
-            find_by_time(read, wanted._replace(offset=rows[-1].last_offset + 1), done)
+        if rows.chunks:
+            find_by_time(read, wanted._replace(offset=rows.chunks[-1].last_offset + 1), done)
         else:
             done(None)
 
@@ -85,11 +87,11 @@ def find_youngest(read: ReadRows, wanted: RowsWanted, done: Found) -> None:
     """
 
     def looked_at_first(rows: Rows) -> None:
-        if isinstance(rows, StorageFailed) or not rows:
+        if isinstance(rows, StorageFailed) or not rows.chunks:
             done(rows if isinstance(rows, StorageFailed) else None)
             return
-        first = _youngest_in(rows, wanted.offset)
-        rest = wanted._replace(offset=rows[-1].last_offset + 1, youngest=True)
+        first = _youngest_in(rows.chunks, wanted.offset)
+        rest = wanted._replace(offset=rows.chunks[-1].last_offset + 1, youngest=True)
         read(rest, partial(_take_younger, first, done))
 
     read(wanted, looked_at_first)
@@ -108,5 +110,5 @@ def _take_younger(first: Batch | None, done: Found, rows: Rows) -> None:
     if isinstance(rows, StorageFailed):
         done(rows)
         return
-    both = [one for one in (first, _youngest_in(rows, 0)) if one is not None]
+    both = [one for one in (first, _youngest_in(rows.chunks, 0)) if one is not None]
     done(max(both, key=_timestamp).data if both else None)

@@ -18,7 +18,6 @@ from coterie.storage.config import LogConfig
 from coterie.storage.disk import Space
 from coterie.storage.kind import Saved
 from coterie.storage.log.contract import StorageFailed
-from coterie.storage.remote.chunk import Chunk
 from coterie.storage.remote.lane import HELD_BYTES_MAX, PAUSES_MS, Lane
 from coterie.storage.remote.log import RemoteLog
 from coterie.storage.remote.reading import (
@@ -28,6 +27,7 @@ from coterie.storage.remote.reading import (
     RowsWanted,
     StartWanted,
     StoredLog,
+    StoredRows,
     epochs_of,
 )
 from coterie.storage.remote.recalled import Rows
@@ -433,7 +433,7 @@ class RemoteStore:
         return ALL_DATA if name.topic in INTERNAL_TOPICS else min(OPENED_BYTES, self.cache.limit)
 
     def _read_rows(self, wanted: RowsWanted, done: Callable[[Rows], None]) -> None:
-        def read(answer: Sequence[Chunk] | Broken) -> None:
+        def read(answer: StoredRows | Broken) -> None:
             if isinstance(answer, Broken):
                 done(StorageFailed(f"the database cannot be read: {answer.reason}"))
             else:
