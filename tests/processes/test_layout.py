@@ -86,6 +86,28 @@ def test_partitions_move_with_the_number_of_brokers_and_none_is_lost(tmp_path: P
         store.close()
 
 
+def test_directories_of_brokers_that_there_are_none_of_now_are_described(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level("INFO")
+    with_orders(tmp_path, 1, 2, 3)
+    (tmp_path / "3" / "payments-0").mkdir()
+    (tmp_path / "3" / "payments-0" / f"{0:020}.log").touch()
+    assert caplog.messages == []
+
+    image = arrange(tmp_path, 1)
+
+    assert partitions(tmp_path, 1) == {"orders-0", "orders-1", "orders-2"}
+    assert [row.leader for row in image.all_partitions()] == [1, 1, 1]
+    assert caplog.messages[-2:] == [
+        f"{tmp_path}/2 is not used: there is no broker 2 now, and it holds no partition",
+        f"{tmp_path}/3 is not used: there is no broker 3 now; it holds payments-0, which nobody serves",
+    ]
+    arrange(tmp_path, 1, 2, 3)
+    assert [len(partitions(tmp_path, one)) for one in (1, 2, 3)] == [1, 1, 1]
+    assert (tmp_path / "3" / "payments-0").exists()
+
+
 def test_the_same_brokers_again_change_nothing_of_the_partitions(tmp_path: Path):
     with_orders(tmp_path, 1, 2)
     before = arrange(tmp_path, 1, 2)

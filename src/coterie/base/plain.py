@@ -3,8 +3,10 @@ moments. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+
+NAMED = 3
 
 
 def plain(text: str) -> str:
@@ -32,6 +34,11 @@ def _escaped(one: str) -> str:
 def counted(number: int, noun: str) -> str:
     """Return a number and its noun, in the plural unless it is one."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def first_of(names: Sequence[object]) -> str:
+    """Return the first three of some names, and dots where there are more."""
+    return ", ".join(map(str, names[:NAMED])) + (", ..." if len(names) > NAMED else "")
 
 
 def most_often(times: Mapping[str, int]) -> str:

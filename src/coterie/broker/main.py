@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
+from coterie.base.plain import first_of
 from coterie.broker.net.request_queue import RequestQueue
 from coterie.broker.net.server import SocketProtocol
 from coterie.broker.node import Node
@@ -38,8 +39,6 @@ if TYPE_CHECKING:
     from coterie.broker.config.settings import BrokerSettings
 
 log = logging.getLogger("coterie.broker")
-
-NAMED = 3  # of the things of others in a directory
 
 
 class Role(Protocol):
@@ -133,9 +132,8 @@ def _check_whose(directory: str) -> None:
     except OSError:  # not there yet, or about to be refused with the reason
         return
     if others:
-        named = ", ".join(others[:NAMED]) + (", ..." if len(others) > NAMED else "")
         raise CannotServe(
-            f"cannot use {directory}: it holds other things ({named}) and nothing of a broker's; "
+            f"cannot use {directory}: it holds other things ({first_of(others)}) and nothing of a broker's; "
             "name a directory that is new or empty, or that Coterie or Kafka has kept its topics in"
         )
 

@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from coterie.base.errors import CoterieError
 from coterie.base.ids import uuid_text
-from coterie.base.plain import counted
+from coterie.base.plain import counted, first_of
 from coterie.broker.cluster.image import Delta, Image
 from coterie.broker.cluster.statements import ReadDelta
 from coterie.broker.processes import METADATA
@@ -34,7 +34,6 @@ log = logging.getLogger("coterie.broker")
 FILES_OF_METADATA = frozenset({METADATA, f"{METADATA}-wal", f"{METADATA}-shm", f"{METADATA}-journal"})
 IN_USE_MAX_S = 5.0  # for so long brokers may be ending whose parent was killed
 LOOK_AGAIN_S = 0.05
-NAMED = 3
 
 
 class CannotArrange(CoterieError):
@@ -95,6 +94,21 @@ def _move(disk: OsDisk, root: str, metadata: SqliteMetadata, broker_ids: tuple[i
     if moving:
         carry_out(disk, root, moving, uuid4())
         log.info("%s: %s moved to other brokers", root, counted(len(moving), "partition"))
+    _describe_kept(disk, root, broker_ids)
+
+
+def _describe_kept(disk: OsDisk, root: str, broker_ids: tuple[int, ...]) -> None:
+    """Log which directories are there of brokers that there were once: what topics have in them was moved."""
+    for one in sorted(filter(str.isdecimal, disk.directories(root)), key=int):
+        if int(one) in broker_ids:
+            continue
+        held = sorted(disk.directories(f"{root}/{one}"))
+        if held:
+            sentence = "%s/%s is not used: there is no broker %s now; it holds %s, which nobody serves"
+            log.warning(sentence, root, one, one, first_of(held))
+        else:
+            sentence = "%s/%s is not used: there is no broker %s now, and it holds no partition"
+            log.info(sentence, root, one, one)
 
 
 def _image(metadata: SqliteMetadata) -> Image:
@@ -132,9 +146,8 @@ def _refuse_things_of_others(disk: OsDisk, root: str) -> None:
             f"{root} is the directory of one broker; serve it without --processes, "
             "or name another directory, where each of several brokers has one of its own"
         )
-    named = ", ".join(sorted(others)[:NAMED]) + (", ..." if len(others) > NAMED else "")
     raise CannotArrange(
-        f"cannot use {root}: it holds other things ({named}) and nothing of a broker's; "
+        f"cannot use {root}: it holds other things ({first_of(sorted(others))}) and nothing of a broker's; "
         "name a directory that is new or empty, or that --processes has been given before"
     )
 

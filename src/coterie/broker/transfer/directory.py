@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from coterie.base.errors import CoterieError
 from coterie.base.ids import TopicPartition
+from coterie.base.plain import first_of
 from coterie.broker.config.settings import BrokerSettings
 from coterie.broker.main import Alone
 from coterie.broker.shell.listening import CannotServe
@@ -17,8 +18,6 @@ from coterie.broker.topics.topic import Topic
 from coterie.storage.files import unusable
 from coterie.storage.log.contract import DirectoryInUse, DirectoryUnusable
 from coterie.storage.log.partition import PartitionLog
-
-NAMED = 3
 
 
 class DirectoryContents(NamedTuple):
@@ -65,8 +64,7 @@ def opened_directory(directory: str) -> Iterator[DirectoryContents]:
 
 def _sentence(directory: str, missing: list[TopicPartition]) -> str:
     """Return why a directory is none that can be taken as it is."""
-    named = ", ".join(map(str, missing[:NAMED])) + (", ..." if len(missing) > NAMED else "")
     return (
-        f"{directory} has no log of {named}: a broker of several has its own partitions alone. Where that is"
-        f" all there is, coterie serve --data {directory} makes them, empty"
+        f"{directory} has no log of {first_of(missing)}: a broker of several has its own partitions alone."
+        f" Where that is all there is, coterie serve --data {directory} makes them, empty"
     )
