@@ -69,6 +69,16 @@ def write_out(address: DatabaseAddress, directory: Path, node_id: int = 7) -> Pa
     return directory
 
 
+def test_a_disk_that_does_not_take_it_is_not_taken_for_the_database(address: DatabaseAddress, tmp_path: Path):
+    bring_in(directory_of(tmp_path / "before", A_BIT_OF_ALL), address)
+
+    with pytest.raises(CoterieError) as raised:
+        asyncio.run(dump(address, tmp_path / "nowhere", 7))
+
+    folder = re.escape(str(tmp_path / "nowhere"))
+    assert re.fullmatch(f"cannot use {folder}/[^ ]*: No such file or directory", str(raised.value))
+
+
 @settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(done=st.lists(steps, max_size=40))
 def test_a_directory_comes_out_as_it_went_in(server: Server, with_tables: str, done: list[Step]):

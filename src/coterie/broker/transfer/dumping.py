@@ -15,7 +15,7 @@ from coterie.broker.topics.metadata_file import MetadataFile
 from coterie.broker.topics.registry import FILE_NAME, Topics, new_id
 from coterie.broker.topics.topic import Topic
 from coterie.broker.transfer.directory import opened_directory
-from coterie.broker.transfer.segments import WrittenLog, snapshot_of, write_segments
+from coterie.broker.transfer.segments import WrittenLog, snapshot_of, write_segments, written
 from coterie.storage.checkpoints import (
     CLEAN_OFFSETS,
     EPOCHS,
@@ -103,13 +103,13 @@ class _Writing:
         for number, partition_id in enumerate(ids):
             partition = TopicPartition(name, number)
             folder = self._root / str(partition)
-            folder.mkdir()
             place = await read_place(connection, partition_id)
-            (folder / PARTITION_METADATA).write_bytes(write_partition_metadata(topic_id))
-            epochs = epochs_of(place.epochs, place.start_offset)
-            if epochs:
-                (folder / EPOCHS).write_bytes(write_epochs(epochs))
             self.logs[partition] = await write_segments(folder, place, connection)
+            epochs = epochs_of(place.epochs, place.start_offset)
+            with written(folder):
+                (folder / PARTITION_METADATA).write_bytes(write_partition_metadata(topic_id))
+                if epochs:
+                    (folder / EPOCHS).write_bytes(write_epochs(epochs))
         replicas = ((self._node_id,),) * len(ids)
         self.topics.append(Topic(name=name, topic_id=topic_id, replicas=replicas, configs=configs))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from coterie.base.errors import CoterieError
 from coterie.base.ids import TopicPartition
 from coterie.base.topic_names import OFFSETS_TOPIC, STORY_TOPIC
-from coterie.broker.transfer.segments import snapshot_of, write_end, write_segments
+from coterie.broker.transfer.segments import snapshot_of, write_end, write_segments, written
 from coterie.storage.postgres.connecting import DatabaseAddress
 from coterie.storage.postgres.copying import partition_ids, read_place
 
@@ -18,7 +18,7 @@ async def dump_groups(address: DatabaseAddress, into: Path) -> None:
     """Write what tells of groups; of all other topics only where their logs end.
 
     A user who may only read will do, and brokers may serve meanwhile. Raises `CoterieError`, also where no
-    group has been yet, and OSError.
+    group has been yet.
     """
     async with snapshot_of(address) as (connection, image):
         if image.topic(OFFSETS_TOPIC) is None:
@@ -26,9 +26,10 @@ async def dump_groups(address: DatabaseAddress, into: Path) -> None:
         for topic in image.topics():
             for number, partition_id in enumerate(await partition_ids(connection, topic.name)):
                 folder = into / str(TopicPartition(topic.name, number))
-                folder.mkdir()
                 place = await read_place(connection, partition_id)
                 if topic.name in TOPICS:
                     await write_segments(folder, place, connection)
                 else:
-                    write_end(folder, place.end_offset)
+                    with written(folder):
+                        folder.mkdir()
+                        write_end(folder, place.end_offset)

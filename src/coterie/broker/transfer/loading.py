@@ -20,11 +20,8 @@ from coterie.storage.postgres.advice import connected
 from coterie.storage.postgres.connecting import DatabaseAddress
 from coterie.storage.postgres.copying import LogPlace, copy_in, reserve_partition_ids
 from coterie.storage.postgres.schema import insist_on_schema, migrate, read_cluster
-from coterie.storage.postgres.serial import Connection, transaction
+from coterie.storage.postgres.serial import Connection, transaction_of_command
 
-LOCK_TIMEOUT_MS = 10_000
-IDLE_MS = 600_000
-"""A disk may be slow, and nothing is sent before a row is whole."""
 # Where nobody has been, the cluster is the one that the directory is of.
 TAKE_OVER = """
 UPDATE coterie.cluster SET next_producer_id = greatest(next_producer_id, $1),
@@ -77,9 +74,7 @@ async def _load(connection: Connection, contents: DirectoryContents, change: Cre
     _delta_of(change, await read_image(connection), 1)
     names = [TopicPartition(new.name, number) for new in change.topics for number in range(len(new.replicas))]
     first_id = await reserve_partition_ids(connection, len(names))
-    async with transaction(
-        connection, lock_timeout=LOCK_TIMEOUT_MS, idle_in_transaction_session_timeout=IDLE_MS
-    ):
+    async with transaction_of_command(connection):
         for partition_id, name in enumerate(names, first_id):
             log = contents.logs[name]
             place = LogPlace(partition_id, log.start_offset, log.end_offset, log.epochs)

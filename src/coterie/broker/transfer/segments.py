@@ -2,38 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+from coterie.base.errors import CoterieError
 from coterie.broker.cluster.image import Image
 from coterie.broker.cluster.postgres.rows import read_image
+from coterie.storage.files import unusable
 from coterie.storage.log.segment import LOG, OFFSETS_OF_A_SEGMENT, name_of
 from coterie.storage.postgres.advice import connected
 from coterie.storage.postgres.connecting import DatabaseAddress
 from coterie.storage.postgres.copying import LogPlace, read_chunks
 from coterie.storage.postgres.schema import insist_on_schema, read_cluster
-from coterie.storage.postgres.serial import Connection, transaction
+from coterie.storage.postgres.serial import Connection, transaction_of_command
 from coterie.storage.remote.chunk import Chunk
 from coterie.wire.records.batches import scan
 
 SEGMENT_BYTES = 1 << 30
 """Kafka's `log.segment.bytes`."""
 ONE_SNAPSHOT = "ISOLATION LEVEL REPEATABLE READ READ ONLY"
-IDLE_MS = 600_000
-"""What was read is written to a disk meanwhile, which may be slow."""
 
 
 @asynccontextmanager
 async def snapshot_of(address: DatabaseAddress) -> AsyncIterator[tuple[Connection, Image]]:
     """Yield a connection that sees the database as it is at one moment, and the metadata. Raises
-    `CoterieError`, also for what fails within the block.
+    `CoterieError`, also for what fails within the block. What a disk refuses there is `written`'s.
     """
     async with connected(address) as connection:
         insist_on_schema(await read_cluster(connection), address)
-        async with transaction(connection, ONE_SNAPSHOT, idle_in_transaction_session_timeout=IDLE_MS):
+        async with transaction_of_command(connection, ONE_SNAPSHOT):
             yield connection, await read_image(connection)
+
+
+@contextmanager
+def written(folder: Path) -> Iterator[None]:
+    """Have what a disk refuses within be of a folder, and not be taken for the database's error. Raises
+    `CoterieError`.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise CoterieError(unusable(str(folder), error)) from error
 
 
 class WrittenLog(NamedTuple):
@@ -45,14 +56,18 @@ class WrittenLog(NamedTuple):
 
 
 async def write_segments(folder: Path, log: LogPlace, connection: Connection) -> WrittenLog:
-    """Write the segments of a log, a row at a time. Raises OSError, and one of `LOST`."""
-    writer = _Segments(folder, log.start_offset)
+    """Write the segments of a log to a new folder, a row at a time. Raises `CoterieError`, one of `LOST`."""
+    with written(folder):
+        writer = _Segments(folder, log.start_offset)
     try:
         async for chunk in read_chunks(connection, log):
-            writer.write(chunk)
-        return writer.end(log.end_offset)
+            with written(folder):
+                writer.write(chunk)
+        with written(folder):
+            return writer.end(log.end_offset)
     finally:
-        writer.close()
+        with written(folder):
+            writer.close()
 
 
 def write_end(folder: Path, end_offset: int) -> None:
@@ -64,6 +79,7 @@ class _Segments:
     """The segments of a log that is being written, the last of them open."""
 
     def __init__(self, folder: Path, start_offset: int) -> None:
+        folder.mkdir()
         self._folder = folder
         self._start_offset = start_offset
         self._file: BinaryIO | None = None

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from coterie.storage.log.aborted import AbortedSpan
-from coterie.storage.postgres.reading import COLUMNS
+from coterie.storage.postgres.reading import COLUMNS, ENDS_OF_WANTED
 from coterie.storage.postgres.serial import Connection
 from coterie.storage.remote.chunk import Chunk
 
@@ -25,11 +25,9 @@ CHUNK_COLUMNS = (
 NEW_IDS = """
 UPDATE coterie.cluster SET next_partition_id = next_partition_id + $1 RETURNING next_partition_id - $1
 """
-STORED = """
-SELECT coalesce(log.start_offset, 0), greatest(coalesce(log.end_floor, 0), coalesce((
-    SELECT last_offset + 1 FROM coterie.chunks_keep AS chunk WHERE chunk.partition_id = wanted.id
-    ORDER BY base_offset DESC LIMIT 1), 0))
-FROM (SELECT $1::int AS id) AS wanted LEFT JOIN coterie.logs AS log ON log.partition_id = wanted.id
+ENDS = f"""
+SELECT {ENDS_OF_WANTED}
+FROM (SELECT $1::int AS partition_id) AS wanted LEFT JOIN coterie.logs AS log USING (partition_id)
 """
 EPOCHS = "SELECT epoch, start_offset FROM coterie.leader_epochs WHERE partition_id = $1 ORDER BY epoch"
 CHUNKS = f"""
@@ -97,7 +95,7 @@ async def partition_ids(connection: Connection, topic: str) -> list[int]:
 
 async def read_place(connection: Connection, partition_id: int) -> LogPlace:
     """Return a log but for its records."""
-    start_offset, end_offset = await connection.fetchrow(STORED, partition_id)
+    start_offset, end_offset = await connection.fetchrow(ENDS, partition_id)
     epochs = await connection.fetch(EPOCHS, partition_id)
     return LogPlace(partition_id, start_offset, end_offset, [tuple(row) for row in epochs])
 

@@ -39,6 +39,11 @@ ROWS_WITH_DATA = 256
 ROWS_FEW = 2_000
 READ_BYTES = 4 << 20
 """What holds more is not read at once, unless it is one log."""
+ENDS_OF_WANTED = """
+  coalesce(log.start_offset, 0) AS start_offset, greatest(log.end_floor,
+    (SELECT last_offset + 1 FROM coterie.chunks_keep AS chunk WHERE chunk.partition_id = wanted.partition_id
+     ORDER BY base_offset DESC LIMIT 1), 0) AS end_offset"""
+"""Where the log of a row `wanted` starts and goes on, whose row in `logs` is `log`, if it has one."""
 # The end is read in the statement that begins the epoch: whoever is late sees a later epoch before it sees
 # what was appended in that. The epochs in the answer are those before it. With them come the rows of the
 # first logs that have few, a column each as an array: groups wait for these, and each round trip takes long
@@ -46,9 +51,7 @@ READ_BYTES = 4 << 20
 OPEN = f"""
 WITH {within_ms(LOCK_TIMEOUT_MS)},
 ends AS MATERIALIZED (
-  SELECT wanted.*, coalesce(log.start_offset, 0) AS start_offset, greatest(log.end_floor,
-    (SELECT last_offset + 1 FROM coterie.chunks_keep AS chunk WHERE chunk.partition_id = wanted.partition_id
-     ORDER BY base_offset DESC LIMIT 1), 0) AS end_offset,
+  SELECT wanted.*, {ENDS_OF_WANTED},
     (SELECT coalesce(array_agg(ARRAY[there.epoch, there.start_offset] ORDER BY there.epoch), '{{}}')
      FROM coterie.leader_epochs AS there WHERE there.partition_id = wanted.partition_id) AS epochs
   FROM patience, unnest($1::int[], $2::int[], $3::bigint[]) WITH ORDINALITY

@@ -14,14 +14,12 @@ import asyncpg
 from coterie.storage.postgres.advice import connected
 from coterie.storage.postgres.connecting import DatabaseAddress
 from coterie.storage.postgres.schema import insist_on_schema, read_cluster
-from coterie.storage.postgres.serial import Connection, transaction
+from coterie.storage.postgres.serial import COMMAND_LOCK_MS, Connection, transaction
 
 AHEAD = 1_000_000_000
 """More changes of the metadata, and more producer ids, than any cluster makes between backup and restore."""
 EPOCHS_AHEAD = 1_000_000
 """The same of leader epochs of one partition, of which there are 2^31."""
-LOCK_TIMEOUT_MS = 10_000
-"""So long it waits for appends and changes that are under way."""
 MOVE_ON = """
 UPDATE coterie.cluster SET version = version + $1, next_producer_id = next_producer_id + $1,
   restoration = gen_random_uuid()
@@ -62,7 +60,7 @@ async def go_on_restored(address: DatabaseAddress) -> Restored:
     """
     async with connected(address) as connection:
         cluster = insist_on_schema(await read_cluster(connection), address)
-        async with transaction(connection, lock_timeout=LOCK_TIMEOUT_MS):
+        async with transaction(connection, lock_timeout=COMMAND_LOCK_MS):
             version, partitions = await _move_on(connection)
         return Restored(cluster.cluster_id, version, partitions, await _cut_off(connection))
 

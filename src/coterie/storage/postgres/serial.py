@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, TypeAlias, TypeVar
 
 import asyncpg
@@ -25,6 +25,11 @@ WARNING = "01000"
 IDLE_MS = 1_500
 """So long a transaction waits for its next statement: whoever is to be taken over from may hold the lock that
 a takeover needs, and that waits a little longer. It is long enough to compute who leads many partitions.
+"""
+
+COMMAND_LOCK_MS, COMMAND_IDLE_MS = 10_000, 600_000
+"""The same of a command: it waits for appends and changes that are under way, and a disk is written or read
+between two of its statements, which may be slow.
 """
 
 
@@ -49,6 +54,16 @@ async def transaction(
             await connection.execute("ROLLBACK")
         raise
     await connection.execute("COMMIT")
+
+
+def transaction_of_command(connection: Connection, mode: str = "") -> AbstractAsyncContextManager[None]:
+    """Return the transaction of a command, which may take long."""
+    return transaction(
+        connection,
+        mode,
+        lock_timeout=COMMAND_LOCK_MS,
+        idle_in_transaction_session_timeout=COMMAND_IDLE_MS,
+    )
 
 
 class SerialConnection:
