@@ -13,6 +13,7 @@ __all__ = ["Link", "Proxy", "Trouble"]
 GONE = (OSError, asyncio.IncompleteReadError)
 BYTES_AT_ONCE = 1 << 20
 LISTENS_ON_S = 0.5
+WAITED_S = 10.0
 
 
 class Trouble(Enum):
@@ -26,18 +27,44 @@ class Trouble(Enum):
     """The server gets it later, and its client waits."""
 
 
+class _Requests:
+    """How many requests have been delivered, and who waits for more."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._waiting: dict[asyncio.Event, int] = {}
+
+    def count(self) -> None:
+        """Take note of one."""
+        self._count += 1
+        for event, threshold in self._waiting.items():
+            if threshold <= self._count:
+                event.set()
+
+    async def wait(self, more: int) -> None:
+        """Return once so many more have been delivered, or too few come."""
+        event = asyncio.Event()
+        self._waiting[event] = self._count + more
+        with suppress(TimeoutError):
+            await asyncio.wait_for(event.wait(), WAITED_S)
+        del self._waiting[event]
+
+
 class Link:
     """One client's connection."""
 
     def __init__(
         self, client: tuple[asyncio.StreamReader, asyncio.StreamWriter],
-        server: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+        server: tuple[asyncio.StreamReader, asyncio.StreamWriter], requests: _Requests,
     ) -> None:  # fmt: skip
         self._client_in, self._client_out = client
+        self._requests = requests
         self._server_in, self._server_out = server
         self.trouble: Trouble | None = None
         self.late_s = 0.0
         """How much later, for `LATE` and `HELD`."""
+        self.late_requests = 0
+        """If not 0, `LATE` is when so many requests of other connections have been delivered."""
         self.slow_s = 0.0
         """How much later each request is delivered."""
 
@@ -57,12 +84,16 @@ class Link:
                 await asyncio.sleep(self.late_s)
                 self.trouble = None
             if self.trouble is None:
+                self._requests.count()
                 self._server_out.write(data)
                 await self._server_out.drain()
                 continue
             if self.trouble is Trouble.LATE:
                 self._client_out.transport.abort()
-                await asyncio.sleep(self.late_s)
+                if self.late_requests:
+                    await self._requests.wait(self.late_requests)
+                else:
+                    await asyncio.sleep(self.late_s)
             self._server_out.write(data)
             await asyncio.sleep(LISTENS_ON_S)  # the server does it all the same
             return
@@ -95,6 +126,7 @@ class Proxy:
         self.port = 0
         self.links: dict[Link, asyncio.Task[None]] = {}
         self._listening: asyncio.Server | None = None
+        self._requests = _Requests()
 
     async def start(self) -> None:
         self._listening = await asyncio.start_server(self._accept, "127.0.0.1", 0)
@@ -116,7 +148,7 @@ class Proxy:
         except OSError:
             writer.transport.abort()
             return
-        link = Link((reader, writer), server)
+        link = Link((reader, writer), server, self._requests)
         task = asyncio.current_task()
         assert task is not None
         link.slow_s = self.slow_s

@@ -27,7 +27,8 @@ SETTINGS = {
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
 }
 COORDINATING = ("__consumer_offsets", "__transaction_state")
-NODE_ID = "node.id"
+PATIENT = {"broker.session.timeout.ms": "9000"}
+"""Kafka's: on a busy machine none that works is to be taken for dead. Of one that is the database tells."""
 ALL_LIVE_WITHIN_S = 60.0
 EVERY_S = 5.0
 DOWN_S = 1.0
@@ -43,7 +44,8 @@ class ThreeBrokers:
 
     def __init__(self, directory: Path, settings: Mapping[str, str]) -> None:
         self.directory = directory
-        self._settings = {name: value for name, value in settings.items() if name != NODE_ID}
+        self._settings = {**settings, **PATIENT}
+        self._settings.pop("node.id", None)
 
     @property
     def address(self) -> str:

@@ -1,6 +1,7 @@
 """`python -m interop.consistency [--runs N] [--seconds S] [--seed N]`: runs over fresh brokers and databases,
 each with the next seed; what fails when is the seed's. Ends with 1 if something may not be, with its history
-and the brokers' logs kept. `--planted gate` or `lives` takes one of these out, and fails if it is not found.
+and the brokers' logs kept. `--planted gate` or `lives` takes one of these out, under what it is found by, and
+fails if it is not found; `--only hold` or `late` has nothing else fail, and all is there.
 """
 
 from __future__ import annotations
@@ -23,14 +24,17 @@ from bench.postgres import ensure_installed
 
 from interop.consistency.checks import Problem
 from interop.consistency.runs import NONE, STUCK, run
-from interop.consistency.schedule import Kind
+from interop.consistency.schedule import ALONE, Kind
 
 KEPT = REPOSITORY / ".cache" / "consistency"
 PLANTING = Path(__file__).parent / "planting"
 PLANTED = "COTERIE_PLANTED"
-NOBODY_TAKES_OVER = {"broker.session.timeout.ms": "20000", "coterie.presence.enable": "false"}
-FAULTS = {"gate": (Kind.HOLD, NONE), "lives": (Kind.LATE, NOBODY_TAKES_OVER)}
-"""What a fault is found by, of what may fail, and under which settings. Lives are for who goes on leading."""
+FAULTS = {"gate": Kind.HOLD, "lives": Kind.LATE}
+"""What a fault is found by, of what may fail."""
+SETTINGS: Mapping[Kind | None, Mapping[str, str]] = {
+    Kind.LATE: {"broker.session.timeout.ms": "20000", "coterie.presence.enable": "false"}
+}
+"""The brokers', where only one kind of thing fails: who connects again goes on leading, and lives matter."""
 SHOWN = 12
 
 
@@ -45,6 +49,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--seed", type=int, default=secrets.randbelow(10**6))
+    parser.add_argument("--only", choices=ALONE, type=Kind, help="have nothing else fail")
     parser.add_argument("--planted", choices=FAULTS, help="take this out of the brokers; it must be found")
     return parser.parse_args()
 
@@ -57,13 +62,11 @@ def plant(fault: str) -> None:
     )
 
 
-def one_run(
-    seed: int, seconds: float, only: Kind | None = None, settings: Mapping[str, str] = NONE
-) -> list[Problem]:
+def one_run(seed: int, seconds: float, only: Kind | None = None) -> list[Problem]:
     """Return what a run showed that may not be; then its folder is kept."""
     with tempfile.TemporaryDirectory(prefix="coterie-consistency-") as folder:
         begun = time.monotonic()
-        found = run(seed, seconds, Path(folder), say, only, settings)
+        found = run(seed, seconds, Path(folder), say, only, SETTINGS.get(only, NONE))
         for kind, count in Counter(one.kind for one in found).items():
             say(f"seed {seed}: {kind}: {count}")
         for problem in found[:SHOWN]:
@@ -77,11 +80,11 @@ def one_run(
     return found
 
 
-def wrong_of(seeds: range, seconds: float) -> list[int]:
+def wrong_of(seeds: range, seconds: float, only: Kind | None) -> list[int]:
     """Run all; return the seeds whose runs showed something, and say so of each."""
     wrong = []
     for seed in seeds:
-        found = one_run(seed, seconds)
+        found = one_run(seed, seconds, only)
         wrong += [seed] if found else []
         say(f"FAILED seed-{seed}: {found[0]} ({len(found)} in all)" if found else f"ok seed-{seed}")
     return wrong
@@ -95,11 +98,11 @@ def main() -> int:
     say(f"client confluent-kafka {version('confluent-kafka')}")
     seeds = range(asked.seed, asked.seed + asked.runs)
     if not asked.planted:
-        return 1 if wrong_of(seeds, asked.seconds) else 0
+        return 1 if wrong_of(seeds, asked.seconds, asked.only) else 0
     plant(asked.planted)
-    only, settings = FAULTS[asked.planted]
+    only = FAULTS[asked.planted]
     # A machine that is busy may have somebody stuck, whatever is planted.
-    found = any(one.kind != STUCK for seed in seeds for one in one_run(seed, asked.seconds, only, settings))
+    found = any(one.kind != STUCK for seed in seeds for one in one_run(seed, asked.seconds, only))
     say(f"{'ok' if found else 'FAILED'} without-{asked.planted}: {'' if found else 'nothing was '}found")
     return 0 if found else 1
 

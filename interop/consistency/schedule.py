@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from random import Random
 
-__all__ = ["BROKERS", "Failure", "Kind", "schedule"]
+__all__ = ["ALONE", "BROKERS", "Failure", "Kind", "schedule"]
 
 BROKERS = (1, 2, 3)
 ALL = 0
@@ -66,10 +66,8 @@ SECONDS = {
     Kind.SLOW: (1.0, 4.0),
     Kind.RESTART: (0.0, 2.5),
 }
-ALONE = {Kind.HOLD: (8.0, 0.0), Kind.LATE: (2.5, 0.2)}
-"""For how long a kind happens where nothing else does, and how slow new connections are then: others lead
-long before it is over, or what is late comes while whoever has sent it connects again.
-"""
+ALONE = {Kind.HOLD: 8.0, Kind.LATE: 2.5}
+"""For how long a kind happens where nothing else does: others lead long before it is over."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -82,8 +80,8 @@ class Failure:
     seconds: float = 0.0
     share: float = 1.0
     """So many of the connections are met."""
-    slow_s: float = 0.0
-    """So much later each request of a new connection reaches the database."""
+    reconnecting: bool = False
+    """Whether what is late comes while whoever has sent it connects again, which is slow."""
 
     def __str__(self) -> str:
         where = f" broker {self.broker}" if self.broker != ALL else ""
@@ -98,9 +96,9 @@ def schedule(seed: int, seconds: float, only: Kind | None = None) -> list[Failur
     """
     random = Random(seed)
     if only is not None:
-        longest, slow_s = ALONE[only]
+        longest = ALONE[only]
         times = [at * (longest + 2.0) + BEGINS_S for at in range(int((seconds - ENDS_S) / (longest + 2.0)))]
-        return [Failure(at, only, random.choice(BROKERS), longest, slow_s=slow_s) for at in times]
+        return [Failure(at, only, random.choice(BROKERS), longest, reconnecting=True) for at in times]
     found = []
     at = BEGINS_S
     while (at := at + random.uniform(0.2, 3.0)) < seconds - ENDS_S:

@@ -45,8 +45,9 @@ FOLLOWS_WITHIN_S = 30.0
 SETTLED_WITHIN_S = 60.0
 SLOW_S = 0.02
 AT_ONCE_S = 0.1
-CONNECTED_AFTER = 10
-"""Requests, from connecting to the append that is sent again."""
+RECONNECTING_SLOW_S = 0.05
+RECONNECTED_AFTER = 60
+"""So many requests a broker's connections send, about, until its lanes go on."""
 CLUSTER = {
     "offsets.topic.num.partitions": "6",
     "transaction.state.log.num.partitions": "6",
@@ -205,7 +206,7 @@ class Stage:
         random = Random(failure.at_s)
         proxies = [one for broker, one in self.proxies.items() if failure.broker in (broker, ALL)]
         for proxy in proxies:
-            proxy.slow_s = failure.slow_s
+            proxy.slow_s = RECONNECTING_SLOW_S if failure.reconnecting else 0.0
         met = [link for proxy in proxies for link in proxy.links if random.random() < failure.share]
         for link in met:
             self._trouble(link, failure, random)
@@ -229,8 +230,8 @@ class Stage:
                 link.trouble = Trouble.DEAF
             case Kind.LATE:
                 # Within the time that a lane takes to connect again, or long after.
-                soon_s = AT_ONCE_S + CONNECTED_AFTER * failure.slow_s
-                link.late_s = random.choice((failure.seconds, soon_s)) * random.random()
+                link.late_s = random.choice((failure.seconds, AT_ONCE_S)) * random.random()
+                link.late_requests = random.randint(1, RECONNECTED_AFTER) if failure.reconnecting else 0
                 link.trouble = Trouble.LATE
             case Kind.HOLD:
                 link.late_s = failure.seconds * random.uniform(0.6, 1.0)

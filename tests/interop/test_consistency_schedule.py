@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
-from interop.consistency.schedule import BROKERS, SECONDS, Kind, schedule
+from interop.consistency.schedule import ALONE, BROKERS, SECONDS, Kind, schedule
 
 
 @given(st.integers(0, 10**6), st.floats(20, 600))
@@ -21,3 +23,12 @@ def test_a_seed_gives_one_schedule_in_order_and_with_a_promotion_a_minute(seed: 
 
 def test_each_kind_of_failure_comes_within_ten_seeds():
     assert {one.kind for seed in range(10) for one in schedule(seed, 60)} == {*Kind}
+
+
+@given(st.integers(0, 10**6), st.sampled_from([*ALONE]))
+def test_where_one_kind_alone_fails_each_time_begins_when_the_one_before_is_over(seed: int, kind: Kind):
+    failures = schedule(seed, 60, kind)
+
+    assert len(failures) >= 5
+    assert {one.kind for one in failures} == {kind}
+    assert all(before.at_s + before.seconds < after.at_s for before, after in pairwise(failures))
