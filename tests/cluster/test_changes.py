@@ -250,12 +250,13 @@ def test_an_election_has_the_leader_give_the_partition_to_the_first_replica(clus
     assert cluster.refused(asked).why is Why.CHANGED
 
 
-def test_a_broker_is_unregistered_once_it_is_fenced_and_may_come_again(cluster: Cluster):
+@pytest.mark.parametrize("before", [None, StartLeaving, LeaveCluster])
+def test_a_broker_that_is_unregistered_is_gone_whether_it_runs_or_not_and_may_come_again(
+    cluster: Cluster, before: type[StartLeaving | LeaveCluster] | None
+):
+    if before is not None:
+        cluster.change(before(3, cluster.epochs[3]))
     gone = UnregisterBroker(3, cluster.epochs[3])
-    assert cluster.refused(gone).why is Why.LIVES
-    cluster.change(StartLeaving(3, cluster.epochs[3]))
-    assert cluster.refused(gone).why is Why.LIVES
-    cluster.change(LeaveCluster(3, cluster.epochs[3]))
     assert cluster.refused(gone._replace(broker_epoch=1)) == NotChanged(Why.OTHER_EPOCH, 3, US)
 
     cluster.change(gone)
@@ -263,9 +264,12 @@ def test_a_broker_is_unregistered_once_it_is_fenced_and_may_come_again(cluster: 
     row = cluster.engine.image.brokers[3]
     assert (row.is_registered, row.incarnation, row.listeners) == (False, ZERO_UUID, ())
     assert row.state is BrokerState.FENCED
+    assert 3 not in {leader for leader, _ in cluster.leaders()}
     assert cluster.refused(gone).why is Why.NOT_REGISTERED
     assert cluster.refused(UnregisterBroker(9, 1)).why is Why.NOT_REGISTERED
-    cluster.change(RegisterBroker(3, THEM, cluster.epochs[3], AT))
+    late = RegisterBroker(3, US, cluster.epochs[3], AT)  # of the process that was there
+    assert cluster.refused(late) == NotChanged(Why.OTHER_EPOCH, row.version, ZERO_UUID)
+    cluster.change(RegisterBroker(3, THEM, row.broker_epoch, AT))
     assert cluster.engine.image.brokers[3].is_registered
 
 

@@ -15,6 +15,7 @@ from coterie.broker.cluster.changes import (
     NewTopic,
     RegisterBroker,
     TakeOver,
+    UnregisterBroker,
 )
 from coterie.broker.cluster.database import Database
 from coterie.storage.remote.chunk import Chunk
@@ -52,16 +53,19 @@ def test_a_broker_appends_in_the_epoch_of_its_last_registration(database: Databa
     assert database.takes_appends(2, other)
 
 
-def test_a_broker_that_is_taken_over_or_has_left_appends_nothing(database: Database):
+def test_a_broker_that_is_taken_over_or_has_left_or_is_removed_appends_nothing(database: Database):
     dead = change(database, RegisterBroker(1, UUID(int=1), 0))
     leaving = change(database, RegisterBroker(2, UUID(int=2), 0))
     other = change(database, RegisterBroker(3, UUID(int=3), 0))
+    removed = change(database, RegisterBroker(4, UUID(int=4), 0))
 
     change(database, TakeOver(1, dead, beats=0))
     change(database, LeaveCluster(2, leaving))
+    change(database, UnregisterBroker(4, removed))
 
     assert not database.takes_appends(1, dead)
     assert not database.takes_appends(2, leaving)
+    assert not database.takes_appends(4, removed)
     assert database.takes_appends(3, other)
 
 

@@ -6,6 +6,7 @@ from uuid import UUID
 
 import pytest
 
+from coterie.base.ids import ZERO_UUID
 from coterie.broker.cluster.actions import Action, Connect, Drain, Exit, Fence, Resume, Serve, Suspend
 from coterie.broker.cluster.changes import (
     Changed,
@@ -260,6 +261,14 @@ def test_an_image_in_which_it_is_fenced_fences(rig: Rig):
     actions = rig.do("delta_read", rig.last(ReadDelta), Delta(above=7, version=9, brokers=[fenced]))
 
     assert actions[0] == Fence()
+
+
+def test_who_was_removed_from_the_cluster_ends_with_a_sentence(rig: Rig):
+    rig.answer(counted=False, epoch=9)
+
+    end = rig.do("change_answered", rig.last(RegisterBroker), NotChanged(Why.OTHER_EPOCH, 9, ZERO_UUID))
+
+    assert end == [Exit("broker 1 was removed from the cluster")]
 
 
 def test_who_finds_a_later_registration_of_its_id_ends_with_a_sentence(rig: Rig):

@@ -400,7 +400,7 @@ def test_a_broker_that_dies_before_it_has_given_a_partition_away_leaves_it_to_wh
     assert leader_of(cluster, 0) == 3
 
 
-def test_a_broker_that_is_unregistered_and_comes_back_is_a_member_as_any_other(cluster: Members):
+def test_a_broker_that_was_unregistered_ends_when_it_comes_back_and_nobody_misses_it(cluster: Members):
     broker = cluster.brokers[2]
     epoch = cluster.database.metadata.image.brokers[3].broker_epoch
     broker.reaches = False
@@ -411,7 +411,20 @@ def test_a_broker_that_is_unregistered_and_comes_back_is_a_member_as_any_other(c
     cluster.change(UnregisterBroker(3, epoch))
 
     broker.reaches = True
-    cluster.until(lambda: 3 in cluster.database.metadata.image.live)
+    cluster.until(lambda: broker.hosting.sentence is not None)
 
-    assert cluster.database.metadata.image.brokers[3].is_registered
-    assert broker.hosting.sentence is None
+    assert broker.hosting.sentence == "broker 3 was removed from the cluster"
+    assert not cluster.database.metadata.image.brokers[3].is_registered
+
+
+def test_a_broker_that_is_unregistered_while_it_runs_ends_and_others_lead_what_it_led(cluster: Members):
+    broker = cluster.brokers[2]
+    epoch = cluster.database.metadata.image.brokers[3].broker_epoch
+    assert 3 in {leader_of(cluster, number) for number in range(3)}
+
+    cluster.change(UnregisterBroker(3, epoch))
+    cluster.until(lambda: broker.hosting.sentence is not None)
+
+    assert broker.hosting.sentence == "broker 3 was removed from the cluster"
+    assert not cluster.database.takes_appends(3, epoch)
+    assert {leader_of(cluster, number) for number in range(3)} == {1, 2}

@@ -31,7 +31,7 @@ OPERATE = "operate"
 
 
 class OperatedScenario(ClusteredScenario):
-    """A scenario in which an operator moves partitions about, and removes brokers that do not run."""
+    """A scenario in which an operator moves partitions about, and removes brokers that run or not."""
 
     def _trouble_of(self, name: str) -> Callable[[], None]:
         return self._operate if name == OPERATE else super()._trouble_of(name)

@@ -334,9 +334,7 @@ def _not_of_the_quorum(ctx: Context, partition: int) -> Any:
 
 
 def unregister_broker(parts: Parts, ctx: Context, request: Any) -> Pieces[Any]:
-    """Have a broker that does not run be none of the cluster's any more. Apache Kafka does that to one that
-    runs as well; here it would be back in a moment.
-    """
+    """Have a broker be none of the cluster's any more, whether it runs or not."""
     assert parts.replica_changes is not None, "it is not served"
     refusal = yield from parts.replica_changes.unregister(request.broker_id)
     code, text = (refusal.code, refusal.message) if refusal else (Code.NONE, None)

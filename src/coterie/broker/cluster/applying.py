@@ -96,5 +96,7 @@ def broker_news(before: Image, after: Image) -> Iterator[str]:
             yield f"broker {broker_id} is there, at {where}"
         elif row.state is BrokerState.LEAVING:
             yield f"broker {broker_id} is leaving"
+        elif not row.is_registered:
+            yield f"broker {broker_id} is removed from the cluster"
         elif old is not None:
             yield f"broker {broker_id} is gone"

@@ -42,7 +42,6 @@ class Why(StrEnum):
     FENCED = "the broker is fenced"
     NOT_LIVE = "the broker that is to lead is not live"
     NOT_REGISTERED = "no such broker is registered"
-    LIVES = "the broker is not fenced"
     OLDER_SOFTWARE = "the software of a broker is of a lower level"
     BEATS_ON = "the broker has sent a heartbeat meanwhile"
     NAME_TAKEN = "there is a topic of the name"
@@ -214,24 +213,34 @@ def _departed(image: Image, broker_id: int) -> Delta:
 
 
 class UnregisterBroker(NamedTuple):
-    """A broker that is fenced is gone for good: it is none of the cluster's any more. If it comes after all,
-    it registers as any other.
+    """A broker is none of the cluster's any more, whether it runs or not: others lead what it led.
+
+    Its epoch is over, and the process that had it does not register again. One that is started later
+    registers as any other. As Apache Kafka's ReplicationControlManager does.
     """
 
     broker_id: int
     broker_epoch: int
 
     def rows(self, image: Image, new_partition_id: int) -> Delta | NotChanged:
-        """Return the broker, without a registration."""
+        """Return the broker, without a registration and in an epoch that nobody has, and what it has led."""
         row = image.brokers.get(self.broker_id)
         if row is None or not row.is_registered:
             return NotChanged(Why.NOT_REGISTERED)
         if row.broker_epoch != self.broker_epoch:
             return NotChanged(Why.OTHER_EPOCH, row.broker_epoch, row.incarnation)
-        if row.state is not BrokerState.FENCED:
-            return NotChanged(Why.LIVES, row.broker_epoch, row.incarnation)
-        gone = row._replace(incarnation=ZERO_UUID, listeners=(), rack=None, version=image.version + 1)
-        return _delta(image, brokers=[gone])
+        version = image.version + 1
+        gone = row._replace(
+            broker_epoch=version,
+            incarnation=ZERO_UUID,
+            state=BrokerState.FENCED,
+            listeners=(),
+            rack=None,
+            version=version,
+        )
+        return _delta(
+            image, brokers=[gone], partitions=after_departure(image, self.broker_id, version=version)
+        )
 
 
 class RaiseLevel(NamedTuple):

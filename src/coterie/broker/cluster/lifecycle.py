@@ -15,6 +15,7 @@ from __future__ import annotations
 from enum import Enum, auto
 from uuid import UUID
 
+from coterie.base.ids import ZERO_UUID
 from coterie.broker.cluster.actions import (
     Action,
     Connect,
@@ -377,10 +378,14 @@ class BrokerLifecycle:
             self._heartbeat_at_ms = now_ms
             self._serve_if_possible(now_ms)
         elif self._phase is Phase.FENCED and self._is_anothers(change, answer):
-            sentence = (
-                "another process has registered as broker {}: its broker epoch is {}, this one's was {}"
-            )
-            self._end(sentence.format(self.broker_id, answer.broker_epoch, change.replaces))
+            if answer.incarnation == ZERO_UUID:
+                sentence = f"broker {self.broker_id} was removed from the cluster"
+            else:
+                sentence = (
+                    f"another process has registered as broker {self.broker_id}: its broker epoch is"
+                    f" {answer.broker_epoch}, this one's was {change.replaces}"
+                )
+            self._end(sentence)
         else:  # of the process before this one, or our own that was not answered
             self._registration = change._replace(replaces=answer.broker_epoch)
 

@@ -21,6 +21,7 @@ from coterie.broker.cluster.changes import (
     NotChanged,
     RegisterBroker,
     TakeOver,
+    UnregisterBroker,
     Why,
 )
 from coterie.broker.cluster.engine import MetadataSession
@@ -36,7 +37,7 @@ from coterie.broker.cluster.statements import (
     Statement,
 )
 
-FENCES = (RegisterBroker, TakeOver, LeaveCluster)
+FENCES = (RegisterBroker, TakeOver, LeaveCluster, UnregisterBroker)
 Later: TypeAlias = Callable[[int, Callable[[], None]], None]
 """Has something done so many ms later."""
 

@@ -21,7 +21,6 @@ from coterie.broker.cluster.changes import (
     ReassignPartitions,
     UnregisterBroker,
 )
-from coterie.broker.cluster.image import BrokerState
 from coterie.broker.refusal import Refusal
 from coterie.broker.topics.proposals import NOT_KNOWN, answers_of
 
@@ -91,8 +90,8 @@ class ReplicaProposals:
         return (yield from self._carry_out(plan))
 
     def unregister(self, broker_id: int) -> Pieces[Refusal | None]:
-        """Have a broker be none of the cluster's any more. One that is not fenced is refused: it would
-        register again at once.
+        """Have a broker be none of the cluster's any more. If it runs, others lead what it led, and its
+        process ends.
         """
         proposed = False
 
@@ -101,8 +100,6 @@ class ReplicaProposals:
             row = image.brokers.get(broker_id)
             if row is None or not row.is_registered:
                 return None if proposed else _not_registered(broker_id)
-            if row.state is not BrokerState.FENCED:
-                return Refusal(Code.INVALID_REQUEST, f"Broker {broker_id} is running; stop it first.")
             proposed = True
             return UnregisterBroker(broker_id, row.broker_epoch)
 

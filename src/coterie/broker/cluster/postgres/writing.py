@@ -13,6 +13,7 @@ from coterie.broker.cluster.changes import (
     NotChanged,
     RegisterBroker,
     TakeOver,
+    UnregisterBroker,
     Why,
 )
 from coterie.broker.cluster.image import BrokerRow, Delta, PartitionRow, SettingRow, TopicRow
@@ -136,7 +137,7 @@ async def _move_gate(connection: Connection, change: Change, version: int, lanes
     """Shut the gate of a broker whose epoch is over, and open that of its next one. What has passed is waited
     for.
     """
-    if isinstance(change, RegisterBroker | TakeOver | LeaveCluster):
+    if isinstance(change, RegisterBroker | TakeOver | LeaveCluster | UnregisterBroker):
         await connection.execute(SHUT_GATE, change.broker_id)
     if isinstance(change, RegisterBroker):
         await connection.execute(OPEN_GATE, change.broker_id, version, lanes)
