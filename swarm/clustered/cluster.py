@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 READY_MS = 2_000
 MOMENT_EVERY_MS = 200
 MOMENTS = 20
+SOON_COMPACTED = {"segment.ms": "2000"}
+"""Rows need not be as many as a segment: they are compacted once the first is so old."""
 
 
 class DatabaseLog:
@@ -140,11 +142,11 @@ class DatabaseCluster(Cluster):
         for broker in self.brokers.values():
             broker.start()
         self.world.run(START_MS + READY_MS)
-        self._make(OFFSETS_TOPIC, self.options.shards, self.options.offsets_configs)
+        self._make(OFFSETS_TOPIC, self.options.shards, self.options.offsets_configs | SOON_COMPACTED)
         for name, partitions in self.topics.items():
             self._make(name, partitions, self.options.data_configs)
         if self.options.producers:
-            self._make(TRANSACTIONS_TOPIC, 1, {"cleanup.policy": "compact"})
+            self._make(TRANSACTIONS_TOPIC, 1, {"cleanup.policy": "compact"} | SOON_COMPACTED)
         self.world.later(MOMENT_EVERY_MS, self._keep_moment)
 
     def _make(self, name: str, partitions: int, configs: dict[str, str]) -> None:

@@ -15,7 +15,9 @@ from coterie.broker.cluster.pretended import PretendedSession as MetadataConnect
 from coterie.broker.cluster.statements import Answer, Statement
 from coterie.broker.clustered import ClusteredNode
 from coterie.broker.net.gated import GatedConnection
+from coterie.storage.remote.compaction import Compacted
 from coterie.storage.remote.pretended import PretendedReader, PretendedSession
+from coterie.storage.remote.pretended_compaction import PretendedCompactor
 from coterie.storage.remote.store import RemoteStore
 from swarm.cluster import Broker, Process
 from swarm.clustered.between import Link
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from coterie.broker.interbroker.connection import Attempt, PeerConnection
     from coterie.broker.node import Node
     from coterie.storage.remote.chunk import Chunk
+    from coterie.storage.remote.compaction import CompactionWanted
     from coterie.storage.remote.reading import (
         DeletedRows,
         LogWanted,
@@ -175,6 +178,28 @@ class ReachedReader:
             ask(lambda answer: process.run(lambda: done(answer)), history=history)
 
 
+class ReachedCompactor:
+    """What compacts logs; what has become of that comes to the process once it runs."""
+
+    def __init__(self, process: ClusteredProcess) -> None:
+        self._process = process
+        self._compactor = PretendedCompactor(process.over.database.storage, process.broker.node_id)
+
+    def compact(
+        self, wanted: CompactionWanted, done: Callable[[Compacted | Broken], None], *, history: str
+    ) -> None:
+        """Compact a log."""
+        process = self._process
+
+        def ended(answer: Compacted | Broken) -> None:
+            if isinstance(answer, Compacted) and answer.removed_bytes:
+                process.world.marks.add("compacted")
+            process.run(lambda: done(answer))
+
+        with process.over.acting(process):
+            self._compactor.compact(wanted, ended, history=history)
+
+
 class LaneSession(PretendedSession):
     """A lane's session, whose statements go by what the process's way to the database does to them."""
 
@@ -227,6 +252,7 @@ class ClusteredProcess(Process):
         store = RemoteStore(
             self._new_lane_session,
             ReachedReader(self),
+            ReachedCompactor(self),
             clock=self.clock,
             call_soon=self.call_soon,
             later=lambda ms, do: self.world.later(ms, self.run, do),

@@ -22,7 +22,15 @@ from coterie.simulate.agenda import START_MS
 MANY = range(0, 40, 20)
 SEEN_LEAST = 2
 MARKS = {"kill-broker", "leave-broker", "freeze", "sever", "spell", "outage", "fall-back"}
-MARKS |= {"append in doubt", "metadata in doubt", "late", "grow", "told who leads", "brokers part"}
+MARKS |= {
+    "append in doubt",
+    "metadata in doubt",
+    "late",
+    "grow",
+    "told who leads",
+    "brokers part",
+    "compacted",
+}
 
 
 @pytest.fixture(scope="module")

@@ -39,6 +39,7 @@ from coterie.broker.shell.process import (
     say_ready,
     wall_clock_ms,
 )
+from coterie.storage.postgres.compacting import PostgresCompactor
 from coterie.storage.postgres.connecting import Connections, DatabaseAddress
 from coterie.storage.postgres.lane_session import LaneSessions
 from coterie.storage.postgres.pooling import insist_on_session
@@ -99,7 +100,6 @@ async def _open(addresses: StoreAddresses) -> OpenedStore:
     await insist_on_session(addresses.direct)
     log.info("cluster %s over %s", opened.cluster_id, addresses.store)
     log.info("durability: %s", opened.facts.durability)
-    log.warning("nothing is compacted over a database yet: cleanup.policy=compact keeps all records")
     return opened
 
 
@@ -146,6 +146,7 @@ class MemberProcess:
         self._store = RemoteStore(
             LaneSessions(connections, settings.node_id),
             self._reader,
+            PostgresCompactor(addresses.store, settings.node_id, self._beside),
             clock=self._clock,
             call_soon=loop.call_soon,
             later=lambda ms, do: loop.call_later(ms / 1000, do),

@@ -72,6 +72,10 @@ class CleaningTerms(NamedTuple):
     delete_retention_ms: int
     producers: frozenset[int]
     aborted: Sequence[AbortedSpan]
+    listed: frozenset[int] = frozenset()
+    """The markers of transactions that readers may go by as aborted. They stay: else these would pass over
+    what its producer has written since. In files batches and list are put in place at once.
+    """
 
 
 class Newest(NamedTuple):
@@ -135,7 +139,7 @@ class Sweep:
         """
         terms = self._terms
         done = self._transactions.done_with(header, data, at)
-        if done and (not header.control or _horizon_passed(header, terms)):
+        if done and (not header.control or _may_go(header, terms)):
             return self._if_needed(header)
         records, body = _records_of(header, data, at)
         stays = [header.control or _stays(record, header, self._newest.offsets, terms) for record in records]
@@ -219,6 +223,10 @@ def _must_stay(header: BatchHeader, terms: CleaningTerms, written: Mapping[int, 
     if last_offset >= 0:
         return last_offset == header.last_offset
     return header.control and header.producer_epoch == epoch
+
+
+def _may_go(marker: BatchHeader, terms: CleaningTerms) -> bool:
+    return _horizon_passed(marker, terms) and marker.base_offset not in terms.listed
 
 
 def _horizon_passed(header: BatchHeader, terms: CleaningTerms) -> bool:

@@ -15,6 +15,7 @@ from coterie.storage.log.contract import Appended
 from coterie.storage.remote.lane import Lane
 from coterie.storage.remote.log import RemoteLog
 from coterie.storage.remote.pretended import Fate, PretendedEngine, PretendedReader, Tables
+from coterie.storage.remote.pretended_compaction import PretendedCompactor
 from coterie.storage.remote.store import LogToOpen, RemoteStore
 from coterie.storage.remote.tail import TAIL_BYTES
 from coterie.wire.records.visible import AbortedTransaction
@@ -143,6 +144,7 @@ class OneLog(Time):
         self.store = (PromptStore if prompt else RemoteStore)(
             self.engine.new_session_of(BROKER),
             PretendedReader(self.engine),
+            PretendedCompactor(self.engine, BROKER),
             clock=self.clock,
             call_soon=self.soon.append,
             later=self.timer,

@@ -186,6 +186,16 @@ class Cleaner:
             discard(plan, self._store.disk)
 
 
+class Compacts(Protocol):
+    """Has logs compacted."""
+
+    def tick(self, now_ms: int, today_ms: int, wall_ms: int) -> None:
+        """Begin what is due: things are as old as they are by `today_ms`, and `wall_ms` is the time to write
+        down.
+        """
+        ...
+
+
 class Retains(Protocol):
     """Deletes what logs need not keep."""
 
@@ -207,11 +217,15 @@ class RetainingStore(Protocol):
         """What deletes the rest."""
         ...
 
+    @property
+    def compaction(self) -> Compacts:
+        """What keeps the newest record of each key."""
+        ...
+
 
 class RemoteCleaner:
-    """Housekeeping of logs in a database that brokers share: retention, and producers are forgotten in time.
-
-    Nothing is compacted there yet.
+    """Housekeeping of logs in a database that brokers share: retention, compaction, and producers are
+    forgotten in time.
     """
 
     def __init__(self, store: RetainingStore, clock: Clock) -> None:
@@ -223,7 +237,9 @@ class RemoteCleaner:
         """Have logs forget what their topics' settings say: records, and the producers that wrote nothing for
         so long.
         """
-        self._store.retention.tick(now_ms, min(now_ms, self._clock.wall_ms()))
+        wall_ms = self._clock.wall_ms()
+        self._store.retention.tick(now_ms, min(now_ms, wall_ms))
+        self._store.compaction.tick(now_ms, min(now_ms, wall_ms), wall_ms)
         if now_ms < self._next_expiry_ms:
             return
         self._next_expiry_ms = now_ms + EXPIRY_INTERVAL_MS

@@ -53,7 +53,8 @@ WITH {within_ms(LOCK_TIMEOUT_MS)},
 ends AS MATERIALIZED (
   SELECT wanted.*, {ENDS_OF_WANTED},
     (SELECT coalesce(array_agg(ARRAY[there.epoch, there.start_offset] ORDER BY there.epoch), '{{}}')
-     FROM coterie.leader_epochs AS there WHERE there.partition_id = wanted.partition_id) AS epochs
+     FROM coterie.leader_epochs AS there WHERE there.partition_id = wanted.partition_id) AS epochs,
+    coalesce(log.compacted_to, 0) AS compacted_to
   FROM patience, unnest($1::int[], $2::int[], $3::bigint[]) WITH ORDINALITY
     AS wanted (partition_id, epoch, data_bytes, place)
   LEFT JOIN coterie.logs AS log USING (partition_id)),
@@ -72,7 +73,7 @@ sized AS (
       SELECT size FROM coterie.chunks_keep AS chunk
       WHERE chunk.partition_id = ends.partition_id AND last_offset >= start_offset
       ORDER BY base_offset LIMIT {ROWS_FEW + 1}) AS first) AS sums)
-SELECT partition_id, start_offset, end_offset, epoch, epochs, is_whole,
+SELECT partition_id, start_offset, end_offset, epoch, epochs, compacted_to, is_whole,
   base_offsets, last_offsets, leader_epochs, max_timestamps, batches, heads, data
 FROM ends JOIN sized USING (partition_id) CROSS JOIN LATERAL (
   SELECT array_agg(base_offset) AS base_offsets, array_agg(last_offset) AS last_offsets,
@@ -192,7 +193,7 @@ class PostgresReader:
     def read_rows(
         self, wanted: RowsWanted, done: Callable[[StoredRows | Broken], None], *, history: str
     ) -> None:
-        self._recalling.run(partial(_read_rows, wanted), done, history)
+        self._recalling.run(partial(read_rows, wanted), done, history)
 
     def find_unbegun(
         self, led: Sequence[LogWanted], done: Callable[[Sequence[int] | Broken], None], *, history: str
@@ -338,6 +339,7 @@ class _Opened(NamedTuple):
     end_offset: int
     epoch: int
     epochs_before: Sequence[Sequence[int]]
+    compacted_to: int
     is_whole: bool
     base_offsets: Sequence[int] | None
     last_offsets: Sequence[int] | None
@@ -349,13 +351,13 @@ class _Opened(NamedTuple):
 
     def chunks(self) -> list[Chunk]:
         """Return its rows."""
-        columns: list[Sequence[Any]] = [column or () for column in self[6:]]
+        columns: list[Sequence[Any]] = [column or () for column in self[7:]]
         return [*map(partial(Chunk, self.partition_id), *columns)]
 
     def log(self, chunks: Sequence[Chunk], older: Sequence[RowHeads]) -> StoredLog:
         """Return the log with these rows."""
         epochs = _with_begun(self.epoch, self.end_offset, self.epochs_before)
-        return StoredLog(*self[:3], epochs, chunks, tuple(older))
+        return StoredLog(*self[:3], epochs, chunks, tuple(older), self.compacted_to)
 
 
 def _with_begun(epoch: int, end_offset: int, epochs: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
@@ -405,7 +407,8 @@ async def _find_unbegun(led: Sequence[LogWanted], connection: Connection) -> lis
     return [one for (one,) in rows]
 
 
-async def _read_rows(wanted: RowsWanted, connection: Connection) -> StoredRows:
+async def read_rows(wanted: RowsWanted, connection: Connection) -> StoredRows:
+    """Return rows of a log, and what was aborted of them."""
     partition_id, offset, end_offset, max_bytes, since_ms, youngest = wanted
     if youngest:
         rows = await connection.fetch(YOUNGEST_ROW, partition_id, offset, end_offset)

@@ -22,12 +22,14 @@ from coterie.storage.log.placing import Placed, PlacingLog, learn
 from coterie.storage.log.producers import ProducerState
 from coterie.storage.log.validate import Prepared
 from coterie.storage.remote.chunk import Chunk, PendingAppend
+from coterie.storage.remote.compacting import LogCompaction
+from coterie.storage.remote.compaction import Compacted
 from coterie.storage.remote.heads import heads_of, learn_heads
 from coterie.storage.remote.lane import Lane
 from coterie.storage.remote.reading import RowHeads, RowsWanted
 from coterie.storage.remote.recalled import ReadRows, RecalledLog, find_by_time, find_youngest
 from coterie.storage.remote.tail import Batch, Tail, TailCache, taken
-from coterie.wire.records.batches import HEADER_SIZE, scan
+from coterie.wire.records.batches import HEADER_SIZE, read_header, scan
 from coterie.wire.records.visible import AbortedTransaction
 
 
@@ -68,10 +70,12 @@ class RemoteLog(PlacingLog):
         epochs: Epochs,
         start_offset: int = 0,
         end_offset: int = 0,
+        compacted_to: int = 0,
         cache: TailCache | None = None,
         read_rows: ReadRows,
     ) -> None:
-        """`chunks` are the rows from `start_offset` on; the log goes on at `end_offset`, or behind them.
+        """`chunks` are the rows from `start_offset` on, which are compacted up to an offset; the log goes on
+        at `end_offset`, or behind them.
 
         Its newest batches are in the `cache`, where there is one that others share; `read_rows` reads those
         before.
@@ -84,6 +88,7 @@ class RemoteLog(PlacingLog):
         self._state = RemoteState(config, epochs=epochs, start_offset=start_offset, end_offset=end_offset)
         self._aborted = AbortedIndex()
         self.tail = Tail(cache or TailCache(), start_offset)
+        self.compaction = LogCompaction(self, compacted_to)
         self._read_rows = read_rows
         self.producers = ProducerState()
         for _ in self.take_in(chunks):
@@ -190,6 +195,8 @@ class RemoteLog(PlacingLog):
         self.tail.keep(flight.data, place.spans)
         if place.has_producers:
             self._note_ended(place)
+        if self.compaction.oldest_ms is None:
+            self.compaction.oldest_ms = place.spans[0][2]
         end = self._state.end_offset = place.next_offset
         landed = []
         while waiting and waiting[0][0] < end:
@@ -233,6 +240,7 @@ class RemoteLog(PlacingLog):
 
     def _take_heads(self, row: RowHeads) -> int:
         self._take_epoch(row.leader_epoch, row.base_offset)
+        self.compaction.take_row(row.last_offset, row.size, read_header(row.heads).max_timestamp)
         self.tail.pass_by(row.last_offset, row.size)
         learn_heads(self._state.producers, row.heads)
         self._state.end_offset = max(self._state.end_offset, row.last_offset + 1)
@@ -244,6 +252,7 @@ class RemoteLog(PlacingLog):
         spans = [(header, header.base_offset, header.max_timestamp) for header in headers]
         end = chunk.last_offset + 1
         self._take_epoch(chunk.leader_epoch, chunk.base_offset)
+        self.compaction.take_row(chunk.last_offset, len(data), chunk.max_timestamp)
         self.tail.keep(data, spans)
         self._note_ended(Placed(data, (data,), spans, chunk.base_offset, end, -1))
         self._state.end_offset = max(self._state.end_offset, end)
@@ -311,6 +320,10 @@ class RemoteLog(PlacingLog):
             by_marker = {span.last_offset: span for span in (*older, *spans) if span.first_offset < end}
             spans = [by_marker[marker] for marker in sorted(by_marker)]
         return tuple(AbortedTransaction(*span[:2]) for span in spans)
+
+    def aborted_spans(self) -> Sequence[AbortedSpan]:
+        """Return the aborted transactions of which the log has something, or has had."""
+        return self._aborted.within(0, self._state.end_offset)[0]
 
     def size_between(self, offset: int, end_offset: int) -> int:
         """Return the size in bytes of the batches from the one that holds `offset` up to `end_offset`; where
@@ -388,8 +401,26 @@ class RemoteLog(PlacingLog):
 
     def take_deleted(self, start_offset: int, size: int) -> None:
         """Take note that rows before a start were deleted, and how large they were."""
+        self.compaction.take_deleted(size)
         if start_offset < self.tail.begins:
             self.tail.older_bytes = max(0, self.tail.older_bytes - size)
+
+    def take_compacted(self, done: Compacted) -> None:
+        """Take note of a compaction: what is in memory of what was there before is read no more.
+
+        Transactions that were aborted are known as long as there is something of them in any row, or was when
+        the compaction began: who is reading may have it still.
+        """
+        tail = self.tail
+        if not done.whole:
+            tail.older_bytes = max(0, tail.older_bytes - done.removed_bytes)
+            return
+        upto = max(done.upto, tail.begins)
+        size = tail.size_between(self._state.start_offset, upto)
+        tail.drop_before(upto)
+        tail.older_bytes = max(0, size - done.removed_bytes)
+        ahead = [one for one in self.aborted_spans() if one.last_offset >= done.upto]
+        self._aborted = AbortedIndex([*done.aborted, *ahead])
 
     # -- its end
 

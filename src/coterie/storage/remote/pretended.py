@@ -71,7 +71,8 @@ class Fate(NamedTuple):
 
 Chooser: TypeAlias = Callable[[str], Fate]
 """Draws the Fate of a statement, by its name; append, begin-life and look are those of a lane,
-read-logs, read-rows, find-unbegun, retain, delete-rows and save-starts those of a reader.
+read-logs, read-rows, find-unbegun, retain, delete-rows and save-starts those of a reader,
+read-to-compact, replace-rows and save-compacted those of a compaction.
 """
 
 
@@ -94,6 +95,7 @@ class Tables:
         self.start_offsets: dict[int, int] = {}
         self.end_floors: dict[int, int] = {}
         """Where a partition goes on at the earliest: all before that has been deleted."""
+        self.compacted_to: dict[int, int] = {}
         self._places: dict[int, list[int]] = {}  # partition -> its rows' base offsets, ascending
 
     # -- appending
@@ -118,6 +120,12 @@ class Tables:
         places = self._places.setdefault(chunk.partition_id, [])
         insort(places, chunk.base_offset)
         self.journal.add(_take_out, places, chunk.base_offset, None)
+
+    def leads(self, broker_id: int, partition_id: int, broker_epoch: int, leader_epoch: int) -> bool:
+        """Return whether a broker is in its epoch, and nobody has led the partition since it did."""
+        there = self.lanes.get((broker_id, 0))
+        is_there = there is not None and there.broker_epoch == broker_epoch
+        return is_there and not self._is_led_later(partition_id, leader_epoch)
 
     def begin_life(self, broker_id: int, lane: int, broker_epoch: int, life: int) -> bool:
         """Have a lane's row be in this life; return False if none in the epoch is in an earlier one."""
@@ -179,7 +187,13 @@ class Tables:
         older, newest = rows[: len(rows) - count], rows[len(rows) - count :]
         heads = tuple([RowHeads(*row[1:4], len(row.data), row.heads) for row in older])
         return StoredLog(
-            partition_id, start, self.end(partition_id), self.epochs(partition_id), newest, heads
+            partition_id,
+            start,
+            self.end(partition_id),
+            self.epochs(partition_id),
+            newest,
+            heads,
+            self.compacted_to.get(partition_id, 0),
         )
 
     def epochs(self, partition_id: int) -> list[tuple[int, int]]:
@@ -279,13 +293,17 @@ class Tables:
         """Delete the rows that end before an offset; return their number."""
         floor = max(before_offset, self.end_floors.get(partition_id, 0))
         self.journal.put(self.end_floors, partition_id, floor)
-        gone = [chunk for chunk in self.rows(partition_id) if chunk.last_offset < before_offset]
-        places = self._places.get(partition_id, [])
-        for chunk in gone:
-            self.journal.drop(self.chunks, chunk.key)
-            places.remove(chunk.base_offset)
-            self.journal.add(_put_in, places, chunk.base_offset, None)
+        gone = [chunk.key for chunk in self.rows(partition_id) if chunk.last_offset < before_offset]
+        self.take_out(gone)
         return len(gone)
+
+    def take_out(self, keys: Sequence[RowKey]) -> None:
+        """Take rows out."""
+        for partition_id, base_offset in keys:
+            self.journal.drop(self.chunks, (partition_id, base_offset))
+            places = self._places[partition_id]
+            places.remove(base_offset)
+            self.journal.add(_put_in, places, base_offset, None)
 
     def delete_partitions(self, partition_ids: Sequence[int]) -> None:
         """Delete all that there is of partitions whose topic is deleted."""

@@ -43,7 +43,8 @@ class StoredLog(NamedTuple):
 
     `epochs` are its rows of leader epochs, each with the offset where it began, in any order; the one
     that was wanted is among them, unless a later one is. `older`, and behind them `chunks`, are the rows from
-    the one on that holds `start_offset`, ascending; the log goes on at `end_offset`, or behind them.
+    the one on that holds `start_offset`, ascending; the log goes on at `end_offset`, or behind them. It is
+    compacted up to `compacted_to`.
     """
 
     partition_id: int
@@ -52,6 +53,7 @@ class StoredLog(NamedTuple):
     epochs: Sequence[tuple[int, int]]
     chunks: Sequence[Chunk]
     older: Sequence[RowHeads] = ()
+    compacted_to: int = 0
 
     @property
     def newest_epoch(self) -> int:

@@ -18,6 +18,7 @@ from coterie.storage.config import LogConfig
 from coterie.storage.disk import Space
 from coterie.storage.kind import Saved
 from coterie.storage.log.contract import StorageFailed
+from coterie.storage.remote.compacting import Compactor, RemoteCompaction
 from coterie.storage.remote.lane import HELD_BYTES_MAX, PAUSES_MS, Lane
 from coterie.storage.remote.log import RemoteLog
 from coterie.storage.remote.reading import (
@@ -121,6 +122,7 @@ class RemoteStore:
         self,
         new_session: NewSession,
         reader: RemoteReader,
+        compactor: Compactor | None = None,
         *,
         clock: Callable[[], int],
         call_soon: Callable[[Callable[[], None]], object],
@@ -133,16 +135,18 @@ class RemoteStore:
         """`clock` returns the time in milliseconds, and never goes back; `call_soon` runs what it is given
         once whoever calls is done, `later` after so many milliseconds. `log_dir` names the database; each
         lane may hold `held_bytes_max` before the store is full. The newest `tail_bytes` of all logs are kept
-        in memory.
+        in memory. Without a `compactor` nothing is compacted.
         """
         self.logs: dict[TopicPartition, RemoteLog] = {}
         self.listener: StoreListener
         """To be set before the first `begin`."""
         self.lanes: tuple[Lane, ...] = ()
         self.history = ""
+        self.broker_epoch = -1
         self.log_dir = log_dir
         self.cache = TailCache(tail_bytes)
         self.retention = RemoteRetention(self, reader)
+        self.compaction = RemoteCompaction(self, compactor)
         self._held_bytes_max = held_bytes_max
         self._new_session = new_session
         self._reader = reader
@@ -165,7 +169,7 @@ class RemoteStore:
     def begin(self, broker_epoch: int, history: str) -> None:
         """Open new lanes in a broker epoch, on an engine of this history; what is of another is over."""
         self.end()
-        self.history = history
+        self.history, self.broker_epoch = history, broker_epoch
         self.lanes = tuple(self._new_lane(number, broker_epoch) for number in range(1 + self._data_lanes))
         for lane in self.lanes:
             lane.open()
@@ -215,8 +219,9 @@ class RemoteStore:
         """Go by an engine of this history from now on: it may have gone back, and its metadata was read anew.
 
         Where a log's leader epoch has not begun there, what was read when it began may be gone, whoever wrote
-        it: its lane has lost rows. The others look whether what they have landed is there, and go on, if they
-        had lost rows before, too. `drained` tells when all that is done.
+        it: its lane has lost rows. So it is where a compaction has replaced some, which may be as they were.
+        The others look whether what they have landed is there, and go on, if they had lost rows before, too.
+        `drained` tells when all that is done.
         """
         looking = self._looking = object()
         led = tuple(self.logs.values())
@@ -232,8 +237,9 @@ class RemoteStore:
             if isinstance(unbegun, Broken):
                 self._later(PAUSES_MS[0], look)
                 return
+            changed = {one.partition_id for one in led if one.compaction.was_changed}
+            gone = {*unbegun} if history == self.history else {*unbegun, *changed}
             self.history = history
-            gone = frozenset(unbegun)
             for lane in self.lanes:
                 self._go_on(lane, {one.partition_id for one in led if one.lane is lane} & gone)
             if looking is self._looking:  # nobody who was called has ended the epoch
@@ -416,6 +422,7 @@ class RemoteStore:
             epochs=epochs_of(stored.epochs, stored.start_offset),
             start_offset=stored.start_offset,
             end_offset=stored.end_offset,
+            compacted_to=stored.compacted_to,
             cache=self.cache,
             read_rows=self._read_rows,
         )

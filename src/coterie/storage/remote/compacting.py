@@ -1,0 +1,191 @@
+"""The side of a log, and of a store, of compactions: which log needs one, and what it knows by it afterwards.
+
+Rows are never written again by an append, so that none has to be closed before it may be compacted: the part
+that stays as it is, as a segment that grows does in files, is what has come since the last time, as long as
+that is small and young.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Protocol
+from weakref import WeakKeyDictionary, WeakSet
+
+from coterie.storage.cleaning import Need, need_of
+from coterie.storage.remote.compaction import (
+    NOTHING_IS_YOUNG_MS,
+    Compacted,
+    CompactionWanted,
+    Leads,
+)
+from coterie.storage.remote.session import Broken
+
+if TYPE_CHECKING:
+    from coterie.storage.remote.log import RemoteLog
+    from coterie.storage.remote.store import RemoteStore
+
+log = logging.getLogger("coterie.storage")
+
+ACTIVE_BYTES = 4 << 20
+"""So much of a log at least is left as it is, or segment.bytes where that is less: whoever leads next reads
+it.
+"""
+AGAIN_MS = 60_000
+"""So long a log is left alone that was compacted, or could not be: who reads of it what was there before is
+done by the next time.
+"""
+
+
+class Compactor(Protocol):
+    """Carries out compactions, elsewhere."""
+
+    def compact(
+        self, wanted: CompactionWanted, done: Callable[[Compacted | Broken], None], *, history: str
+    ) -> None:
+        """Compact a log in an engine of this history. `done` is called once, later."""
+        ...
+
+
+class LogCompaction:
+    """What a log knows of its compactions."""
+
+    def __init__(self, of: RemoteLog, compacted_to: int) -> None:
+        self._log = of
+        self.compacted_to = compacted_to
+        self.was_changed = False
+        """Whether rows have been replaced since the log was opened."""
+        self.oldest_ms: int | None = None
+        """The time of the first batch that was not compacted, None if there is none."""
+        self._clean_bytes = 0
+
+    def take_row(self, last_offset: int, size: int, timestamp_ms: int) -> None:
+        """Take note of a row that was there when the log was opened."""
+        if last_offset < self.compacted_to:
+            self._clean_bytes += size
+        elif self.oldest_ms is None:
+            self.oldest_ms = timestamp_ms
+
+    def take_deleted(self, size: int) -> None:
+        """Take note that the oldest rows were deleted."""
+        self._clean_bytes = max(0, self._clean_bytes - size)
+
+    def need(self, now_ms: int) -> Need | None:
+        """Return the Need of a compaction, None if none is due."""
+        of, config = self._log, self._log.config
+        if not config.compacted or of.size_bytes <= self._clean_bytes:
+            return None
+        known_ms = self.oldest_ms
+        oldest_ms = now_ms if known_ms is None or known_ms < 0 else known_ms
+        if 0 < config.min_compaction_lag_ms > now_ms - oldest_ms:
+            return None
+        enough = min(config.segment_bytes, ACTIVE_BYTES)
+        if of.size_bytes - self._clean_bytes < enough and now_ms - oldest_ms < config.roll_ms:
+            return None
+        return need_of(
+            config,
+            clean_bytes=self._clean_bytes,
+            dirty_bytes=self._settled_bytes(),
+            oldest_dirty_ms=oldest_ms,
+            now_ms=now_ms,
+        )
+
+    @property
+    def _first_dirty(self) -> int:
+        return max(self.compacted_to, self._log.start_offset)
+
+    @property
+    def _settled(self) -> int:
+        """The offset that what may be compacted ends before: all is decided there, and the newest row is
+        behind it, by which the lane knows what has landed.
+        """
+        return min(self._log.last_stable_offset, self._log.high_watermark - 1)
+
+    def _settled_bytes(self) -> int:
+        """Return the size of what was not compacted and may be."""
+        first, settled = self._first_dirty, self._settled
+        if first >= settled:
+            return 0
+        size = self._log.size_between(first, settled)
+        return max(0, size - self._clean_bytes) if first < self._log.tail.begins else size
+
+    def wanted(self, broker_epoch: int, now_ms: int, wall_ms: int) -> CompactionWanted:
+        """Return the compaction that is possible now. How old things are goes by `now_ms`; what is written of
+        that, for later, by `wall_ms`.
+        """
+        of, config = self._log, self._log.config
+        lag_ms = config.min_compaction_lag_ms
+        return CompactionWanted(
+            leads=Leads(of.partition_id, broker_epoch, of.latest_epoch),
+            start_offset=of.start_offset,
+            first_dirty=self._first_dirty,
+            settled=self._settled,
+            young_ms=now_ms - lag_ms if lag_ms > 0 else NOTHING_IS_YOUNG_MS,
+            now_ms=now_ms,
+            wall_ms=wall_ms,
+            delete_retention_ms=config.delete_retention_ms,
+            producers=frozenset(of.producers.producers),
+            listed=frozenset(span.last_offset for span in of.aborted_spans()),
+        )
+
+    def finish(self, done: Compacted) -> None:
+        """Go by what a compaction has left."""
+        self.was_changed |= done.removed_bytes > 0 or done.whole
+        if done.whole:
+            self.compacted_to, self._clean_bytes = done.upto, done.clean_bytes
+            following = next(self._log.tail.since(done.upto), None)
+            self.oldest_ms = None if following is None else following.max_timestamp
+        self._log.take_compacted(done)
+
+
+class RemoteCompaction:
+    """Has the logs of a store compacted, one at a time, as one Kafka cleaner thread."""
+
+    def __init__(self, store: RemoteStore, compactor: Compactor | None) -> None:
+        self._store, self._compactor = store, compactor
+        self._compacting = False
+        self._not_before_ms: WeakKeyDictionary[RemoteLog, int] = WeakKeyDictionary()
+        # Logs that are damaged where a compaction would read.
+        self._uncleanable: WeakSet[RemoteLog] = WeakSet()
+
+    def tick(self, now_ms: int, today_ms: int, wall_ms: int) -> None:
+        """Have the log compacted that needs it most, unless one is being compacted."""
+        if self._compacting or self._compactor is None:
+            return
+        waiting = list(self._waiting(tuple(self._store.logs.values()), now_ms, today_ms))
+        if not waiting:
+            return
+        _, one = max(waiting, key=lambda entry: entry[0])
+        self._compacting = True
+        self._not_before_ms[one] = now_ms + AGAIN_MS
+        wanted = one.compaction.wanted(self._store.broker_epoch, today_ms, wall_ms)
+        history = self._store.history
+
+        def done(answer: Compacted | Broken) -> None:
+            self._compacting = False
+            if not one.closed and self._store.history == history:
+                self._take(one, answer)
+
+        self._compactor.compact(wanted, done, history=history)
+
+    def _waiting(
+        self, logs: Iterable[RemoteLog], now_ms: int, today_ms: int
+    ) -> Iterable[tuple[Need, RemoteLog]]:
+        for one in logs:
+            if one in self._uncleanable or self._not_before_ms.get(one, now_ms) > now_ms:
+                continue
+            need = one.compaction.need(today_ms)
+            if need is not None:
+                yield need, one
+
+    def _take(self, one: RemoteLog, answer: Compacted | Broken) -> None:
+        if isinstance(answer, Broken):
+            log.warning("%s cannot be compacted for now: %s", one.name, answer.reason)
+            return
+        if answer.damage:
+            self._uncleanable.add(one)
+            log.error("%s is not compacted any more: %s", one.name, answer.damage)
+        before = one.size_bytes
+        one.compaction.finish(answer)
+        if answer.whole:
+            log.info("compacted %s from %d to %d bytes", one.name, before, one.size_bytes)
