@@ -12,6 +12,7 @@ from store_rig import (
 )
 
 from coterie.storage.log.contract import OffsetAt, OffsetOutOfRange
+from coterie.wire.records.batches import scan
 
 DAY = 86_400_000
 
@@ -255,3 +256,27 @@ def test_the_store_knows_its_partitions_and_whose_it_is_after_a_restart(rig: Rig
     assert [tuple(found) for found in rig.store.partitions()] == [("orders", 0, TOPIC_ID)]
     assert rig.store.meta == meta
     assert len(meta.cluster_id) == len(meta.directory_id) == 22
+
+
+# -- reading on
+
+
+@pytest.mark.parametrize("size", [100, 2_000, 6_000])  # of batches: none, some, each with an index entry
+def test_a_reader_that_goes_on_where_it_was_served_reads_two_stretches_at_most(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, size: int
+):
+    log = rig.log_of()
+    for _ in range(120_000 // size):
+        log.append(a_batch("v" * size), now_ms=NOW)
+    kind = type(log._segments.last.file)
+    read, reads = kind.read, []
+    monkeypatch.setattr(kind, "read", lambda self, *where: reads.append(where) or read(self, *where))
+
+    offset, counts = 0, []
+    while data := log.read(offset, max_bytes=20_000):
+        counts.append(len(reads))
+        offset = scan(data)[-1][1].last_offset + 1
+        reads.clear()
+
+    assert offset == log.end_offset
+    assert max(counts[1:]) <= 2, "where the batch lies that does not fit any more, and what is answered"

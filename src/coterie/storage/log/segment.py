@@ -413,7 +413,7 @@ class Segment:
         if position is not None:
             return position if position < self.size else None
         _, position = self.offsets.at_or_before(offset - self.base_offset)
-        for at, last, _ in self._spans(position):
+        for at, _, last, _ in self._spans(position):
             if last >= offset:
                 return at
         return None
@@ -451,13 +451,15 @@ class Segment:
                 self.remember(self.next_offset, limit)
             return max(start, limit)
         end = max(start, self.offsets.position_at_or_before(ceiling))
-        last = -1
-        for at, last_offset, size in self._spans(end):
+        next_offset = -1
+        for at, base, last, size in self._spans(end):
             if at + size > ceiling:
+                if next_offset < 0:  # the index has an entry for the very batch
+                    next_offset = base
                 break
-            end, last = at + size, last_offset
-        if last >= 0:
-            self.remember(last + 1, end)
+            end, next_offset = at + size, last + 1
+        if next_offset >= 0:
+            self.remember(next_offset, end)
         return end
 
     def remember(self, next_offset: int, position: int) -> None:
@@ -469,12 +471,12 @@ class Segment:
 
     def _span_at(self, position: int) -> tuple[int, int]:
         """Return the end of the batch at `position`, and its last offset."""
-        for at, last, size in self._spans(position):
+        for at, _, last, size in self._spans(position):
             return at + size, last
         raise StorageFailed(f"{self.path(LOG)}: no batch at byte {position}")
 
-    def _spans(self, position: int) -> Iterator[tuple[int, int, int]]:
-        """Yield position, last offset and size of each batch from `position` on."""
+    def _spans(self, position: int) -> Iterator[tuple[int, int, int, int]]:
+        """Yield position, base offset, last offset and size of each batch from `position` on."""
         while position < self.size:
             look = self.file.read(min(LOOK, self.size - position), position)
             at = 0
@@ -483,7 +485,7 @@ class Segment:
                 size = length + LENGTH_STARTS
                 if size < HEADER_SIZE or position + at + size > self.size or base < self.base_offset:
                     raise StorageFailed(f"{self.path(LOG)}: no batch at byte {position + at}")
-                yield position + at, base + delta, size
+                yield position + at, base, base + delta, size
                 at += size
             if at == 0:
                 raise StorageFailed(f"{self.path(LOG)}: a batch is cut short at byte {position}")
@@ -491,7 +493,7 @@ class Segment:
 
     def headers(self, start: int = 0) -> Iterator[tuple[int, BatchHeader]]:
         """Yield position and header of each batch from `start` on."""
-        for at, _, _ in self._spans(start):
+        for at, *_ in self._spans(start):
             yield at, self._header_at(at)
 
     def _header_at(self, position: int) -> BatchHeader:
@@ -504,7 +506,7 @@ class Segment:
     def readable_headers(self, start: int = 0) -> Iterator[tuple[int, BatchHeader]]:
         """Yield the headers that can be read, as `headers` does: whoever reads the others will hear of it."""
         with suppress(StorageFailed):
-            for at, _, _ in self._spans(start):
+            for at, *_ in self._spans(start):
                 with suppress(StorageFailed):
                     yield at, self._header_at(at)
 
