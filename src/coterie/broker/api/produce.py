@@ -73,10 +73,20 @@ class Parts(NamedTuple):
     load_transaction_partitions: Callable[[], AsksCoordinators]
 
 
+class Begun(NamedTuple):
+    """A request of which some batches are in their logs already."""
+
+    request: Any
+    appended: Mapping[TopicPartition, Appended]
+
+
 def produce(parts: Parts, ctx: Context, request: Any) -> Any:
-    """Append each partition's batch and say where it landed."""
+    """Append each partition's batch and say where it landed. The request may have `Begun`."""
+    appended: Mapping[TopicPartition, Appended] = {}
+    if isinstance(request, Begun):
+        request, appended = request
     items, attributes = _glance(request)
-    return paced(_produce(parts, ctx, request, attributes, many=items > ITEMS_AT_ONCE), items)
+    return paced(_produce(parts, ctx, request, attributes, appended, many=items > ITEMS_AT_ONCE), items)
 
 
 def _glance(request: Any) -> tuple[int, int]:
@@ -104,7 +114,15 @@ def _attributes_and_count(records: bytes | None) -> tuple[int, int]:
     return attributes, count + UNPACKING if attributes & CODEC_BITS else count
 
 
-def _produce(parts: Parts, ctx: Context, request: Any, attributes: int, *, many: bool) -> Pieces[Any]:
+def _produce(
+    parts: Parts,
+    ctx: Context,
+    request: Any,
+    attributes: int,
+    appended: Mapping[TopicPartition, Appended],
+    *,
+    many: bool,
+) -> Pieces[Any]:
     """Answer a request. `attributes` are those of its batches, but for those of `many` things."""
     for place, asked in enumerate(request.topic_data if many else ()):
         for within, data in enumerate(asked.partition_data):
@@ -117,7 +135,7 @@ def _produce(parts: Parts, ctx: Context, request: Any, attributes: int, *, many:
         return (yield from _produce_in_transaction(parts, ctx, request))
     if request.acks not in (-1, 0, 1):
         return (yield from _all_refused(ctx, request, Code.INVALID_REQUIRED_ACKS, "acks must be -1, 0 or 1"))
-    return (yield from _append_all(parts, ctx, request, {}, {}, many=many))
+    return (yield from _append_all(parts, ctx, request, {}, {}, appended, many=many))
 
 
 def _named_last(request: Any) -> Pieces[dict[Any, tuple[Any, dict[int, Any]]]]:
@@ -140,10 +158,13 @@ def _append_all(
     request: Any,
     refused: Mapping[TopicPartition, Refusal],
     verified: Mapping[TopicPartition, Verification],
+    appended: Mapping[TopicPartition, Appended] = {},
     *,
     many: bool = True,
 ) -> Pieces[Any]:
-    """Append what is not refused already; `verified` is what the logs ask of batches of transactions."""
+    """Append what is neither refused nor `appended` already; `verified` is what the logs ask of batches of
+    transactions.
+    """
     partition_type = entity("produce", ctx.version, "PartitionProduceResponse", "response")
     topic_type = entity("produce", ctx.version, "TopicProduceResponse", "response")
     failed, leaders = Code.NONE, CurrentLeaders(parts.leadership, "produce", ctx.version)
@@ -155,11 +176,13 @@ def _append_all(
         topic, missing = topic_named(parts.topics, asked)
         answers = []
         for data in wanted.values():
-            refusal = seen = None
-            if refused or verified:
+            refusal = seen = there = None
+            if refused or verified or appended:
                 name = TopicPartition("" if topic is None else topic.name, data.index)
-                refusal, seen = refused.get(name), verified.get(name)
-            if refusal is not None:
+                refusal, seen, there = refused.get(name), verified.get(name), appended.get(name)
+            if there is not None:
+                values = _taken(there)
+            elif refusal is not None:
                 values = _fields_of(refusal)
             elif topic is None:
                 values = {"error_code": missing, "base_offset": -1}
@@ -233,6 +256,10 @@ def _append(
         return _refused_by(parts, topic, data, refused)
     if not appended.landed:
         landings.add(topic, data, appended)
+    return _taken(appended)
+
+
+def _taken(appended: Appended) -> dict[str, Any]:
     return {
         "error_code": Code.NONE,
         "base_offset": appended.base_offset,

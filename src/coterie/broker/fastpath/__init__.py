@@ -1,4 +1,4 @@
-"""The fast path: frequent requests of group members, answered from their bytes."""
+"""The fast path: frequent requests of group members and producers, answered from their bytes."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from coterie.wire.api.apis import ApiKey
 
 if TYPE_CHECKING:
+    from coterie.base.ids import TopicPartition
     from coterie.broker.config.settings import BrokerSettings
     from coterie.broker.fastpath.heartbeats import HeartbeatPath
     from coterie.broker.net.connection import Connection
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from coterie.broker.runtime.purgatory import Purgatory
     from coterie.broker.runtime.replica_manager import ReplicaManager
     from coterie.broker.topics.catalog import TopicCatalog
+    from coterie.storage.kind import Log
 
 __all__ = ["FastPath", "FastPathParts"]
 
@@ -25,8 +27,9 @@ __all__ = ["FastPath", "FastPathParts"]
 # it, and is given what has been read of it already.
 Take: TypeAlias = "Callable[[Connection, bytes], Answerless | Read | None]"
 
-OFFSET_COMMIT, JOIN_GROUP, SYNC_GROUP = (
-    key.to_bytes(2, "big") for key in (ApiKey.OFFSET_COMMIT, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP)
+PRODUCE, OFFSET_COMMIT, JOIN_GROUP, SYNC_GROUP = (
+    key.to_bytes(2, "big")
+    for key in (ApiKey.PRODUCE, ApiKey.OFFSET_COMMIT, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP)
 )
 API_KEYS_MAX = 256  # that are remembered of those that nobody takes; Kafka has fewer than 100
 
@@ -39,6 +42,7 @@ class FastPathParts(NamedTuple):
     purgatory: Purgatory
     clock: Clock
     replica_manager: ReplicaManager
+    led_log: Callable[[TopicPartition], Log | None]
     load_coordinator: Callable[[], Coordinator]
 
 
@@ -59,6 +63,10 @@ class FastPath(dict[bytes, "Take | None"]):
         return take
 
     def _take_of(self, key: bytes) -> Take | None:
+        if key == PRODUCE:
+            from coterie.broker.fastpath.produce import ProducePath
+
+            return ProducePath(self._parts).take
         if key == OFFSET_COMMIT:
             from coterie.broker.fastpath.commits import CommitPath
 
@@ -78,5 +86,5 @@ class FastPath(dict[bytes, "Take | None"]):
 
     def prepare(self) -> None:
         """Make all of them."""
-        for key in (OFFSET_COMMIT, JOIN_GROUP, SYNC_GROUP):
+        for key in (PRODUCE, OFFSET_COMMIT, JOIN_GROUP, SYNC_GROUP):
             self[key]
