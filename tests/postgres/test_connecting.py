@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import ssl
+from collections.abc import Iterator
 from typing import Any
 
 import asyncpg
 import pytest
+from bench.postgres import USER, Server
 
 from coterie.base.errors import CoterieError
-from coterie.storage.postgres.connecting import Connections, DatabaseAddress, failure_of, read_history
+from coterie.storage.postgres.connecting import (
+    Connections,
+    DatabaseAddress,
+    connect,
+    failure_of,
+    read_history,
+)
 from coterie.storage.postgres.lane_session import LaneSession
 from coterie.storage.postgres.serial import SerialConnection
 from coterie.storage.remote.session import Broken, Failed, Look, Verdict, verdict_of
@@ -42,6 +51,64 @@ def test_hosts_are_tried_in_their_order():
     url = "postgres://broker@a,b:5433,[::1]:5434/coterie"
 
     assert DatabaseAddress(url).hosts == [("a", 5432), ("b", 5433), ("::1", 5434)]
+
+
+@pytest.fixture
+def silent() -> Iterator[int]:
+    """The port of a host that takes connections, and never says a word."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield listening.getsockname()[1]
+
+
+@pytest.fixture
+def closed() -> Iterator[int]:
+    """A port that nobody listens at, and nobody else is given meanwhile."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        yield bound.getsockname()[1]
+
+
+def among(server: Server, database: str, *ports: int) -> DatabaseAddress:
+    """Return the address of a database that is on one of several hosts."""
+    hosts = ",".join(f"127.0.0.1:{port}" for port in ports)
+    return DatabaseAddress(f"postgresql://{USER}@{hosts}/{database}?sslmode=disable")
+
+
+def test_a_host_that_is_silent_keeps_nobody_from_the_next(
+    server: Server, database: str, silent: int, closed: int
+):
+    address = among(server, database, silent, closed, server.port)
+    address.arguments["timeout"] = None  # whoever waited for the first one would wait for ever
+
+    async def scene() -> int:
+        connection = await connect(address)
+        try:
+            return await connection.fetchval("SELECT inet_server_port()")
+        finally:
+            connection.terminate()
+
+    assert asyncio.run(scene()) == server.port
+
+
+def test_where_no_host_can_be_used_the_last_one_says_why(server: Server, closed: int):
+    address = among(server, "no_such_database", closed, server.port)
+
+    with pytest.raises(asyncpg.InvalidCatalogNameError):
+        asyncio.run(connect(address))
+
+
+def test_who_gives_up_connecting_leaves_no_attempt_behind(server: Server, database: str, silent: int):
+    address = among(server, database, silent, silent)
+    address.arguments["timeout"] = None
+
+    async def scene() -> None:
+        attempt = asyncio.create_task(connect(address))
+        await asyncio.sleep(0)
+        attempt.cancel()
+        await asyncio.wait([attempt])
+        assert attempt.cancelled()
+
+    asyncio.run(scene())  # which fails where a task is left
 
 
 @pytest.mark.parametrize("host", ["db.example", "10.0.0.1", "db,localhost", "[2001:db8::1]:5433"])

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
+from collections import deque
 from ipaddress import ip_address
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit, urlunsplit
@@ -24,6 +25,10 @@ PORT = 5432
 CONNECT_S = 5.0
 """So long one host is tried. A lane waits longer for its connection, so that the next one is tried, too; and
 whoever has much else to do is slow to see that it is connected.
+"""
+NEXT_HOST_S = 0.25
+"""So long a host may be silent before the next is tried beside it. A host whose machine is gone is silent for
+all of its time, and a broker's membership waits for a connection no longer than a session.
 """
 SILENT_S = 9
 """So long a server's machine may be silent that ought to say something, and then the connection is gone. A
@@ -114,21 +119,50 @@ def _is_here(host: str | None) -> bool:
 
 async def connect(address: DatabaseAddress, *, cached: int = 100) -> asyncpg.Connection:
     """Return a new connection to the first host that can be used, which keeps up to so many prepared
-    statements. Raises one of `LOST`.
+    statements. Raises one of `LOST`, the last host's.
     """
-    failure: BaseException | None = None
-    for host, port in address.hosts:
-        try:
-            connection = await asyncpg.connect(
-                **address.arguments, host=host, port=port, statement_cache_size=cached
-            )
-        except LOST as error:
-            failure = error
-        else:
-            _notice_silence(connection)
-            return connection
-    assert failure is not None
-    raise failure
+    if len(address.hosts) == 1:
+        connection = await _connect_to(address, *address.hosts[0], cached=cached)
+    else:
+        connection = await _connect_to_first(address, cached=cached)
+    _notice_silence(connection)
+    return connection
+
+
+async def _connect_to(
+    address: DatabaseAddress, host: str | None, port: int, *, cached: int
+) -> asyncpg.Connection:
+    return await asyncpg.connect(**address.arguments, host=host, port=port, statement_cache_size=cached)
+
+
+async def _connect_to_first(address: DatabaseAddress, *, cached: int) -> asyncpg.Connection:
+    """Return a connection to one of several hosts. They are tried in their order, and the next one as soon as
+    those before have failed, or say nothing for a while.
+    """
+    untried = deque(address.hosts)
+    attempts: list[asyncio.Task[asyncpg.Connection]] = []
+    try:
+        while untried or not all(one.done() for one in attempts):
+            if untried:
+                attempts.append(asyncio.create_task(_connect_to(address, *untried.popleft(), cached=cached)))
+            under_way = [one for one in attempts if not one.done()]
+            most_s = NEXT_HOST_S if untried else None
+            await asyncio.wait(under_way, timeout=most_s, return_when=asyncio.FIRST_COMPLETED)
+            for one in attempts:
+                if one.done() and not isinstance(one.exception(), LOST):
+                    attempts.remove(one)
+                    return one.result()
+        return attempts[-1].result()
+    finally:
+        for one in attempts:
+            one.cancel()
+            one.add_done_callback(_let_go)
+
+
+def _let_go(attempt: asyncio.Task[asyncpg.Connection]) -> None:
+    """Drop the connection that an attempt has come to, if any, which nobody wants any more."""
+    if not attempt.cancelled() and attempt.exception() is None:
+        attempt.result().terminate()
 
 
 def within_ms(limit_ms: int) -> str:
