@@ -17,9 +17,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coterie.base.errors import CoterieError
+from coterie.broker.cluster.changes import LeaveCluster, RegisterBroker, UnregisterBroker
+from coterie.broker.cluster.image import Delta, Image
 from coterie.broker.transfer.directory import opened_directory
 from coterie.broker.transfer.dumping import dump, new_directory
-from coterie.broker.transfer.loading import LoadedTopics, load
+from coterie.broker.transfer.loading import LoadedTopics, brokers_there, load
 from coterie.cli import cli
 from coterie.storage.postgres.connecting import DatabaseAddress
 
@@ -67,6 +69,21 @@ def write_out(address: DatabaseAddress, directory: Path, node_id: int = 7) -> Pa
     with new_directory(directory) as unfinished:
         asyncio.run(dump(address, unfinished, node_id))
     return directory
+
+
+def test_a_broker_that_has_stopped_is_to_lead_and_one_that_was_removed_is_not():
+    image = Image()
+    changes = [
+        *(RegisterBroker(broker_id, UUID(int=broker_id), 0) for broker_id in (1, 2, 3)),
+        LeaveCluster(2, 2),
+        UnregisterBroker(3, 3),
+    ]
+    for change in changes:
+        delta = change.rows(image, 1)
+        assert isinstance(delta, Delta)
+        image = image.after(delta)
+
+    assert brokers_there(image) == [1, 2]
 
 
 def test_a_disk_that_does_not_take_it_is_not_taken_for_the_database(address: DatabaseAddress, tmp_path: Path):

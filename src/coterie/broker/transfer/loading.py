@@ -52,11 +52,18 @@ async def load(
     await migrate(address, only_if_empty=True)
     async with connected(address) as connection:
         insist_on_schema(await read_cluster(connection), address)
-        brokers = brokers or sorted((await read_image(connection)).brokers) or [contents.node_id]
+        brokers = brokers or brokers_there(await read_image(connection)) or [contents.node_id]
         try:
             return await _load(connection, contents, CreateTopics(_new_topics(contents.topics, brokers)))
         except StorageFailed as error:
             raise CoterieError(str(error)) from error
+
+
+def brokers_there(image: Image) -> list[int]:
+    """Return the ids of the brokers that there are, whether they run or not. Of one that was removed the row
+    stays.
+    """
+    return sorted(one for one, row in image.brokers.items() if row.is_registered)
 
 
 def _new_topics(topics: Sequence[Topic], brokers: Sequence[int]) -> tuple[NewTopic, ...]:
