@@ -15,6 +15,7 @@ from coterie.storage.postgres.connecting import DatabaseAddress, connect
 from coterie.storage.postgres.facts import read_facts
 from coterie.storage.postgres.schema import (
     BROKER,
+    LOCK,
     OWNER,
     READER,
     Migrated,
@@ -56,6 +57,29 @@ def test_of_two_first_starts_at_once_one_makes_the_tables(empty: DatabaseAddress
 
     assert one.cluster_id == other.cluster_id
     assert sorted((one.before, other.before)) == [0, NEWEST]
+
+
+WAITS = "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted)"
+
+
+def test_a_first_start_waits_longer_for_another_than_for_a_table(
+    empty: DatabaseAddress, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("coterie.storage.postgres.schema.LOCK_TIMEOUT_MS", 1)
+
+    async def second() -> Migrated:
+        first = await connect(empty)
+        await first.execute("SELECT pg_advisory_lock($1, $2)", *LOCK)
+        starting = asyncio.create_task(migrate(empty, only_if_empty=True))
+        while not (starting.done() or await first.fetchval(WAITS)):
+            pass
+        for _ in range(20):  # longer than a table is waited for
+            await first.fetchval(WAITS)
+        await first.execute("SELECT pg_advisory_unlock($1, $2)", *LOCK)
+        first.terminate()
+        return await starting
+
+    assert asyncio.run(second()).before == 0
 
 
 def test_tables_are_made_of_the_newest_schema_or_not_at_all(

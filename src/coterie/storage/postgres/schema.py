@@ -23,7 +23,10 @@ OWNER, BROKER, READER = "coterie_owner", "coterie_broker", "coterie_reader"
 NUMBERED = re.compile(r"(\d{4})\.sql")
 LOCK = (7, -1)
 """The advisory lock of whoever migrates; a broker's presence is (7, its id)."""
+MIGRATED_WITHIN_MS = 60_000
+"""So long whoever migrates waits for another who does, as one first start for another."""
 LOCK_TIMEOUT_MS = 2_000
+"""So long a migration waits for a lock on a table: whoever comes to use that waits behind it."""
 IDLE_MS = 10_000
 RIGHTS = {BROKER: "SELECT, INSERT, UPDATE, DELETE", READER: "SELECT"}
 MAY_MAKE_ROLES = "SELECT rolsuper OR rolcreaterole FROM pg_roles WHERE rolname = current_user"
@@ -104,9 +107,10 @@ def insist_on_schema(cluster: StoreCluster | None, address: DatabaseAddress) -> 
 
 
 async def _migrate(connection: asyncpg.Connection, *, only_if_empty: bool) -> Migrated:
-    await connection.execute(f"SET lock_timeout = {LOCK_TIMEOUT_MS}")
     await connection.execute(f"SET idle_in_transaction_session_timeout = {IDLE_MS}")
+    await connection.execute(f"SET lock_timeout = {MIGRATED_WITHIN_MS}")
     await connection.execute("SELECT pg_advisory_lock($1, $2)", *LOCK)  # two first starts at once
+    await connection.execute(f"SET lock_timeout = {LOCK_TIMEOUT_MS}")
     cluster = await read_cluster(connection)
     before = 0 if cluster is None else cluster.schema
     if cluster is not None and only_if_empty:
