@@ -19,7 +19,7 @@ from options import sentences
 from coterie.base.settings import Setting, what_it_takes
 from coterie.base.settings.topic import SYNONYMS, TOPIC
 from coterie.broker.config.known_settings import INTERNAL
-from coterie.broker.config.settings import KNOWN, OF_TOPICS, WITH_EFFECT
+from coterie.broker.config.settings import AMONG_OTHERS, KNOWN, OF_TOPICS, WITH_EFFECT
 from coterie.client.producer.settings import ProducerSettings
 from coterie.client.settings import KINDS, ClientSettings, ConsumerSettings, setting_of, types_of
 from coterie.spark.options import OptionTable
@@ -38,7 +38,8 @@ def broker() -> Iterator[str]:
     idle = sorted(KNOWN.keys() - WITH_EFFECT - OF_TOPICS - INTERNAL.keys())
     yield from without_effect(
         f"{len(idle)} more of Kafka's are known and checked, so that a whole `server.properties` can be"
-        " taken. They have no effect here; the broker says so for each that is set.",
+        " taken. They have no effect on a broker alone, which says so for each that is set. Of several over"
+        f" [a database](cluster.md) {', '.join(f'`{name}`' for name in sorted(AMONG_OTHERS))} have theirs.",
         idle,
     )
 
