@@ -170,18 +170,23 @@ def page(served: Served, kafka: Kafkas, outcomes: Sequence[Outcome]) -> str:
 def suites(outcomes: Sequence[Outcome]) -> Iterator[str]:
     """Yield what each suite showed, and below it what does not pass."""
     ours = {one.suite: one for one in outcomes if one.broker == "coterie"}
+    clusters = {one.suite: one for one in outcomes if one.broker == "cluster"}
     kafkas = {one.suite: one for one in outcomes if one.broker == "kafka"}
     yield "## What the suites showed\n"
     yield "Each suite runs the code of others, or our own checks, against Coterie. If there is a"
     yield f"figure for Apache Kafka {KAFKA_VERSION}, the suite ran against it as well, which proves the"
-    yield "suite. [interop/README.md](../interop/README.md) says how to run one.\n"
-    yield f"| suite | whose code | pass on Coterie | pass on Apache Kafka {KAFKA_VERSION} | date |"
-    yield "|---|---|---:|---:|---|"
+    yield "suite. [interop/README.md](../interop/README.md) says how to run one. Three brokers are three of"
+    yield "ours over PostgreSQL ([cluster.md](cluster.md)).\n"
+    yield (
+        "| suite | whose code | pass on Coterie | pass on three brokers"
+        f" | pass on Apache Kafka {KAFKA_VERSION} | date |"
+    )
+    yield "|---|---|---:|---:|---:|---|"
     for name, one in ours.items():
-        beside = counted(kafkas[name]) if name in kafkas else ""
+        on_three, beside = (counted(some[name]) if name in some else "" for some in (clusters, kafkas))
         link = f"[{name}](../interop/{name}/FINDINGS.md)"
         whose = ", ".join(one.clients) or "our own checks"
-        yield f"| {link} | {whose} | {counted(one)} | {beside} | {one.date} |"
+        yield f"| {link} | {whose} | {counted(one)} | {on_three} | {beside} | {one.date} |"
     yield ""
     yield from not_passing(ours)
 

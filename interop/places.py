@@ -16,7 +16,7 @@ from bench.store_cluster import StoreCluster
 
 from interop.workers import Worker
 
-__all__ = ["PLACES", "SETTINGS", "Place", "ThreeBrokers"]
+__all__ = ["PLACES", "SETTINGS", "KilledBrokers", "Place", "ThreeBrokers"]
 
 # rust-rdkafka's tests ask for broker 0 and topics of three partitions; transactions are looked through
 # more often than by default, so that a timed-out one need not be waited for.

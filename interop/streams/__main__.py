@@ -28,7 +28,8 @@ from interop.places import PLACES, Place
 LINES, WORDS_IN_A_LINE, VOCABULARY = 12_000, 3, 58
 LINES_A_SECOND = 800
 KILL_AFTER, COME_BACK_AFTER_S = 1 / 3, 3.0
-SETTLE_S = 150.0
+SETTLE_S = 400.0
+NOTHING_MORE_S = 5.0
 SETTINGS = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "6000"}
 
 
@@ -120,26 +121,31 @@ def difference(broker: Place, wanted: Counter[str]) -> str | None:
     settings = {"bootstrap.servers": broker.address, "group.id": "judge", "auto.offset.reset": "earliest"}
     consumer = Consumer({**settings, "isolation.level": "read_committed", "enable.auto.commit": False})
     consumer.subscribe(["counts"])
-    counts: dict[str, list[int]] = {}
+    counts: dict[str, list[tuple[int, int | None, int | None]]] = {}
     total, found = sum(wanted.values()), 0
     until = time.monotonic() + SETTLE_S
     try:
-        while found < total and time.monotonic() < until:
-            for message in consumer.consume(1_000, timeout=1.0):
+        while time.monotonic() < until:
+            messages = consumer.consume(1_000, timeout=1.0 if found < total else NOTHING_MORE_S)
+            if found >= total and not messages:
+                break
+            for message in messages:
                 key, value = message.key(), message.value()
                 if message.error() is None and key is not None and value is not None:
-                    counts.setdefault(key.decode(), []).append(int(value))
+                    counts.setdefault(key.decode(), []).append(
+                        (int(value), message.partition(), message.offset())
+                    )
                     found += 1
-        extra = consumer.consume(1, timeout=5.0)
     finally:
         consumer.close()
-    if extra:
-        return f"more than {total} counts"
     for word, times in wanted.items():
-        if counts.get(word) != list(range(1, times + 1)):
-            told = counts.get(word, [])
+        there = counts.get(word, [])
+        numbers = [number for number, *_ in there]
+        if numbers != list(range(1, times + 1)):
+            wrong = next((at for at, number in enumerate(numbers) if number != at + 1), len(there))
             return (
-                f"{word} was written {times} times, told are {len(told)} counts up to {max(told, default=0)}"
+                f"{word} was written {times} times, and has {len(there)} counts of {found}, wrong about"
+                f" {there[max(0, wrong - 3) : wrong + 3]} (count, partition, offset)"
             )
     return None
 
