@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 import re
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from heapq import merge
 from itertools import chain, pairwise
 from typing import Any
 
@@ -44,6 +46,21 @@ def read_story(values: Iterable[bytes]) -> dict[str, list[dict[str, Any]]]:
                 )
             found.setdefault(rebalance["group"], []).append(rebalance)
     return found
+
+
+def read_stories(parts: Iterable[Iterable[bytes]]) -> dict[str, list[Mapping[str, Any]]]:
+    """Return the rebalances of each group from all partitions of the story: in the order of their times, and
+    those of one partition in the order of its log. Raises `Corrupt`.
+
+    Each coordinator writes to a partition that it leads, so a group that has had several is told in several.
+    """
+    found: dict[str, list[list[Mapping[str, Any]]]] = defaultdict(list)
+    for values in parts:
+        for group_id, story in read_story(values).items():
+            found[group_id].append(dated(story))
+    return {
+        group_id: [*merge(*stories, key=lambda one: one["formed_at"])] for group_id, stories in found.items()
+    }
 
 
 Checks = Mapping[str, Callable[[Any], bool]]

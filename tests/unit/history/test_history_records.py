@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.base.errors import Corrupt
-from coterie.history.from_story import history_of_story, overlaid, read_story
+from coterie.history.from_story import history_of_story, overlaid, read_stories, read_story
 from coterie.history.log.records import (
     READERS,
     CurrentAssignment,
@@ -166,6 +166,18 @@ def test_what_the_story_tells_is_certain():
         (0, 2000, 2100),
         (1, 2000, 2100),
     ]
+
+
+def test_what_several_coordinators_tell_of_a_group_is_put_in_the_order_of_time():
+    first, second, third = (told(number, ["member-joined"], a=[0]) for number in (1, 2, 3))
+
+    story = read_stories([[third], [], [first, second]])["g"]
+
+    alone = read_story([first, second, third])["g"]
+    assert [(one["generation"], one["formed_at"]) for one in story] == [
+        (one["generation"], one["formed_at"]) for one in alone
+    ]
+    assert history_of_story("g", story) == history_of_story("g", alone)
 
 
 def test_the_story_stands_in_the_place_of_what_was_inferred():

@@ -298,18 +298,18 @@ def histories_live(where: Where) -> Iterator[History]:
 
 def histories_in(directory: Path) -> Iterator[History]:
     """Yield the histories of the groups in a log directory."""
-    from coterie.history.from_story import overlaid, read_story
+    from coterie.history.from_story import overlaid, read_stories
     from coterie.history.group import history_of
     from coterie.history.log.layout import OFFSETS, STORY, partitions
     from coterie.history.log.segments import entries_of, groups_of
 
     found = list(partitions(directory))
-    values: list[bytes] = []
+    parts: list[list[bytes]] = []
     for one in found:
         if one.topic == STORY:
             with naming_what_is_damaged(one):
-                values += story_values([path.read_bytes() for path in one.paths])
-    stories = read_story(values)
+                parts.append([*story_values([path.read_bytes() for path in one.paths])])
+    stories = read_stories(parts)
     for one in found:
         if one.topic != OFFSETS:
             continue
