@@ -3,5 +3,6 @@
 probe     members of groups that send heartbeats and commits all the time
 phases    how a failover divides, by the brokers' logs
 filling   what the cluster holds before
+picture   one failover, drawn from the story of a group
 rounds    the cluster, what it holds, and a broker that goes, again and again
 """
