@@ -114,6 +114,28 @@ def test_each_broker_that_lives_gets_its_share_and_no_partition_other_numbers_of
             assert replicas == one.replicas
 
 
+@given(clusters())
+def test_no_partition_is_on_fewer_racks_when_each_broker_has_its_share(cluster):
+    brokers, partitions = cluster
+    racks = {one.broker_id: one.rack for one in brokers}
+
+    placed = after(partitions, moves_to_share(partitions, brokers))
+
+    for one in partitions:
+        before = {racks[broker] for broker in one.replicas}
+        assert len({racks[broker] for broker in placed[one.name]}) >= len(before)
+
+
+def test_where_the_new_leader_is_on_the_rack_of_a_replica_the_old_one_takes_that_ones_place():
+    brokers = [Broker(1, "a"), Broker(2, "b"), Broker(3, "b")]
+    partitions = [PlacedPartition(TopicPartition("t", number), (1, 2), 1) for number in range(2)]
+    partitions.append(PlacedPartition(TopicPartition("t", 2), (2, 1), 2))
+
+    moves = moves_to_share(partitions, brokers)
+
+    assert moves == [ReplicaMove(TopicPartition("t", 1), (1, 2), (3, 1))]
+
+
 def test_what_a_broker_that_comes_later_gets_is_of_topics_that_it_has_least_of():
     brokers = [Broker(one) for one in (1, 2, 3, 4)]
     old = [PlacedPartition(TopicPartition("old", number), (number % 3 + 1,), None) for number in range(8)]

@@ -7,7 +7,7 @@ fewest are, on a rack that the partition has no replica on if there is one.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from coterie.base.codes import Code
@@ -59,8 +59,9 @@ def moves_away(
 def moves_to_share(partitions: Iterable[PlacedPartition], brokers: Sequence[Broker]) -> list[ReplicaMove]:
     """Return the moves after which each live broker is the preferred leader of as many partitions as any
     other, but for one. What moves is of topics of which the one has more than the other. No partition is
-    moved twice, and none whose preferred leader has not too many.
+    moved twice, and none whose preferred leader has not too many; none is on fewer racks afterwards.
     """
+    racks = {one.broker_id: one.rack for one in brokers}
     led = {one.broker_id: _Led() for one in brokers if not one.fenced}
     for one in partitions:
         if one.replicas and one.replicas[0] in led:
@@ -72,10 +73,22 @@ def moves_to_share(partitions: Iterable[PlacedPartition], brokers: Sequence[Brok
         if led[most].count - led[fewest].count <= 1:
             break
         name, replicas, _ = led[most].give(led[fewest])
-        # One that is a replica already changes places with the first.
-        after = tuple(fewest if one == most else most if one == fewest else one for one in replicas)
-        moves.append(ReplicaMove(name, replicas, after))
+        moves.append(ReplicaMove(name, replicas, _led_by(fewest, replicas, racks)))
     return sorted(moves)
+
+
+def _led_by(broker_id: int, replicas: Replicas, racks: Mapping[int, str | None]) -> Replicas:
+    """Return the replicas with a broker in the place of the first. One that is a replica already changes
+    places with it; where a rack would have none any more, the first takes the place of another on the new
+    one's rack.
+    """
+    first, *rest = replicas
+    if broker_id in rest:
+        return tuple(broker_id if one == first else first if one == broker_id else one for one in replicas)
+    beside = [racks.get(one) for one in rest]
+    if racks.get(first) not in beside and racks[broker_id] in beside:
+        rest[beside.index(racks[broker_id])] = first
+    return (broker_id, *rest)
 
 
 class _Led:
