@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
 from coterie.broker.interbroker.lives import epochs_of
-from coterie.broker.interbroker.sender import Senders
+from coterie.broker.interbroker.sender import Senders, taken_together
 from coterie.broker.runtime.leadership import why_absent
 from coterie.broker.runtime.markers import TransactionEnd
 from coterie.wire.api.apis import APIS, ApiKey
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from coterie.broker.runtime.markers import MarkerWriter
     from coterie.broker.topics.catalog import TopicCatalog
 
-PARTITIONS_MAX = 1_000
-"""So many partitions go into one request: it is written, and read, at once."""
 VERSION = APIS[ApiKey.WRITE_TXN_MARKERS].most
 
 
@@ -49,17 +47,18 @@ class MarkerRequests:
         They are answered by producer and partition, and in no other way told apart.
         """
         ends: dict[int, TransactionEnd] = {}
-        taken: dict[tuple[int, TopicPartition], MarkerElsewhere] = {}
-        left: list[MarkerElsewhere] = []
-        while gathered and len(taken) < PARTITIONS_MAX:
-            marker = gathered.popleft()
-            key = marker.end.producer_id, marker.watched
-            if ends.setdefault(marker.end.producer_id, marker.end) != marker.end or key in taken:
-                left.append(marker)
-            else:
-                taken[key] = marker
-        gathered.extendleft(reversed(left))
-        return _request(ends, taken), tuple(taken.values())
+        keys: set[tuple[int, TopicPartition]] = set()
+
+        def added_by(marker: MarkerElsewhere) -> int | None:
+            producer_id = marker.end.producer_id
+            key = producer_id, marker.watched
+            if ends.setdefault(producer_id, marker.end) != marker.end or key in keys:
+                return None
+            keys.add(key)
+            return 1
+
+        taken = taken_together(gathered, added_by)
+        return _request(ends, taken), taken
 
     def suffix(self, asked: Sequence[MarkerElsewhere]) -> str:
         """Return the leader epochs that the markers are meant for."""
@@ -77,12 +76,10 @@ class MarkerRequests:
             marker.deliver(codes.get(key, Code.NETWORK_EXCEPTION))
 
 
-def _request(
-    ends: dict[int, TransactionEnd], taken: dict[tuple[int, TopicPartition], MarkerElsewhere]
-) -> Any:
+def _request(ends: dict[int, TransactionEnd], taken: Sequence[MarkerElsewhere]) -> Any:
     topics: dict[int, dict[str, list[int]]] = {producer_id: {} for producer_id in ends}
-    for producer_id, (topic, partition) in taken:
-        topics[producer_id].setdefault(topic, []).append(partition)
+    for (topic, partition), end, _ in taken:
+        topics[end.producer_id].setdefault(topic, []).append(partition)
     marker_type = entity("write_txn_markers", VERSION, "WritableTxnMarker")
     topic_type = entity("write_txn_markers", VERSION, "WritableTxnMarkerTopic")
     markers = tuple(

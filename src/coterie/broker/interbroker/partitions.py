@@ -14,7 +14,7 @@ from coterie.base.codes import Code
 from coterie.base.hashes import coordinator_partition
 from coterie.base.ids import TopicPartition
 from coterie.base.topic_names import TRANSACTIONS_TOPIC
-from coterie.broker.interbroker.sender import Senders
+from coterie.broker.interbroker.sender import Senders, taken_together
 from coterie.wire.api.apis import APIS, ApiKey
 from coterie.wire.api.entities import build, entity, request_type
 
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from coterie.broker.runtime.transactions import TransactionCoordinator
     from coterie.broker.topics.catalog import TopicCatalog
 
-PARTITIONS_MAX = 1_000
-"""So many partitions go into one request, but for those of a transaction that has more by itself."""
 VERSION = APIS[ApiKey.ADD_PARTITIONS_TO_TXN].most
 # What a coordinator says among brokers, as whoever writes expects it. A broker that may not ask has no better
 # word for a producer than Kafka's; what another partition has kept out is to be asked again.
@@ -60,20 +58,17 @@ class PartitionRequests:
 
     def cut(self, gathered: deque[Question]) -> tuple[Any, Sequence[Question]]:
         """Take questions for one request: about a transaction one, by whose id it is answered."""
-        taken: dict[str, Question] = {}
-        left: list[Question] = []
-        partitions = 0
-        while gathered and partitions < PARTITIONS_MAX:
-            question = gathered.popleft()
-            if question.transactional_id in taken:
-                left.append(question)
-            else:
-                taken[question.transactional_id] = question
-                partitions += len(question.wanted)
-        gathered.extendleft(reversed(left))
-        transactions = tuple(map(_transaction, taken.values()))
-        request = build(request_type(ApiKey.ADD_PARTITIONS_TO_TXN, VERSION), transactions=transactions)
-        return request, tuple(taken.values())
+        about: set[str] = set()
+
+        def added_by(question: Question) -> int | None:
+            if question.transactional_id in about:
+                return None
+            about.add(question.transactional_id)
+            return len(question.wanted)
+
+        taken = taken_together(gathered, added_by)
+        transactions = tuple(map(_transaction, taken))
+        return build(request_type(ApiKey.ADD_PARTITIONS_TO_TXN, VERSION), transactions=transactions), taken
 
     def suffix(self, asked: Sequence[Question]) -> str:
         """Return nothing: a question that comes late is about its own epoch of the producer."""

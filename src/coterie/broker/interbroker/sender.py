@@ -31,6 +31,10 @@ GATHERED_MAX = 100_000
 """So many things wait for a connection to take them; what comes beyond is refused."""
 PAUSES_MS = (20, 50, 100, 200, 500, 1_000)
 """Before each attempt to connect again, until an answer has come; the last goes on for the others."""
+PARTITIONS_MAX = 1_000
+"""So many partitions go into one request, unless one thing has more by itself: it is written, and read, at
+once.
+"""
 SETUP_MS = 10_000
 """So long an attempt to connect may take."""
 WORTH_A_LINE = 2  # failures one after the other: one may be a restart, and each of many would say the same
@@ -73,6 +77,27 @@ class SenderParts(NamedTuple):
     connect: Connect | None
     sender_name: SenderName
     settings: BrokerSettings
+
+
+def taken_together(gathered: deque[T], added_by: Callable[[T], int | None]) -> tuple[T, ...]:
+    """Return the things for one request: from the front, until they have `PARTITIONS_MAX` partitions.
+
+    `added_by` returns how many partitions one adds; None if it cannot go with those that were taken before,
+    and then it is left, in its order.
+    """
+    taken: list[T] = []
+    left: list[T] = []
+    partitions = 0
+    while gathered and partitions < PARTITIONS_MAX:
+        one = gathered.popleft()
+        added = added_by(one)
+        if added is None:
+            left.append(one)
+        else:
+            taken.append(one)
+            partitions += added
+    gathered.extendleft(reversed(left))
+    return tuple(taken)
 
 
 class PeerSender(Generic[T]):
