@@ -25,6 +25,9 @@ since they are led elsewhere by now.
 """
 
 
+OVERDUE_MS = 5_000
+"""So long whoever reads what is not in memory waits for it; then they hear that it cannot be read for now."""
+
 Found: TypeAlias = "Callable[[bytes | StorageFailed | None], None]"
 """Takes a batch that was looked for, None if there is none."""
 
@@ -46,6 +49,30 @@ class Readable(Protocol):
         self, offset: int, *, max_bytes: int, at_least_one: bool = True
     ) -> tuple[bytes, tuple[AbortedTransaction, ...]]:
         """Return batches, as `read` does, up to the last stable offset, and their aborted transactions."""
+        ...
+
+    def size_between(self, offset: int, end_offset: int) -> int:
+        """Return the size in bytes of the batches from the one that holds `offset` up to `end_offset`; where
+        they begin with one that is not at hand, more. Raises `StorageFailed`.
+        """
+        ...
+
+
+class HeldReading(Protocol):
+    """What is being read for somebody, or was, and is held for them."""
+
+    @property
+    def found(self) -> Readable | None:
+        """What was read, None if it has not come, or is held no more."""
+        ...
+
+    @property
+    def overdue(self) -> bool:
+        """Whether it has been asked for `OVERDUE_MS` ago, and has not come."""
+        ...
+
+    def release(self) -> None:
+        """Wait for it no more, and hold it no more. It may be called again."""
         ...
 
 
@@ -174,9 +201,20 @@ class Log(Readable, Protocol):
         """Return whether what is there at an offset can be read at once; else `read_soon` is to be asked."""
         ...
 
-    def read_soon(self, offset: int, max_bytes: int, done: Callable[[Readable], None]) -> None:
+    def read_soon(
+        self,
+        offset: int,
+        max_bytes: int,
+        done: Callable[[Readable], None],
+        pressed: Callable[[], None] | None = None,
+    ) -> HeldReading | None:
         """Have `done` called, once, with what can be read at an offset; it may be much less than `max_bytes`,
         and is at least one batch.
+
+        Whoever says what to do when they are `pressed` has a HeldReading. They may have to wait until there
+        is room for theirs, and `done` may be called from within. They hold what was read until they release
+        it. If others want the room before, they are called, and it is gone when they return; it goes with the
+        log as well.
         """
         ...
 
@@ -186,10 +224,6 @@ class Log(Readable, Protocol):
 
     def find_youngest_soon(self, done: Found) -> None:
         """Have `done` called, once, with what `youngest_batch` finds, wherever that lies."""
-        ...
-
-    def size_between(self, offset: int, end_offset: int) -> int:
-        """Return the size in bytes of the batches from the one that holds `offset` up to `end_offset`."""
         ...
 
     def batch_from(self, timestamp_ms: int, offset: int) -> bytes | None:

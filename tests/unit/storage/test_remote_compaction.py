@@ -108,6 +108,20 @@ def test_only_the_newest_record_of_each_key_stays_and_rows_are_joined(store: One
     assert store.engine.tables.compacted_to == {PARTITION: 29}
 
 
+def test_what_a_consumer_holds_of_a_log_is_read_anew_once_it_was_compacted(store: OneLog):
+    log = a_log(store)
+    said: list[str] = []
+    reading = log.read_soon(0, 1 << 20, lambda _: said.append("come"), lambda: said.append("pressed"))
+    store.settle()
+    assert reading is not None
+    assert said == ["come"]
+
+    keep_house(store)
+
+    assert (said, reading.found, store.store.recalls.bytes) == (["come", "pressed"], None, 0)
+    reading.release()
+
+
 def test_who_opens_it_reads_what_is_left_and_compacts_on(store: OneLog):
     a_log(store)
     keep_house(store)

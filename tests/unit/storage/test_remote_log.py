@@ -235,6 +235,7 @@ def test_what_is_appended_when_a_refusal_is_heard_of_goes_behind_what_landed_in_
         store.lane,
         epochs=[(0, 0)],
         read_rows=lambda wanted, done: None,
+        recalls=store.store.recalls,
     )
     store.fate = Fate(effect_ms=None, failure="53100")
 

@@ -5,7 +5,7 @@ Batches pass through unread: the log checks and stamps them, and a fetch answers
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
@@ -14,9 +14,10 @@ from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
 from coterie.broker.net.context import WAITS, Context, milliseconds
 from coterie.broker.refusal import storage_failed
-from coterie.broker.runtime.fetching import Wanted, found_by, leader_epoch_error, recall
+from coterie.broker.runtime.fetching import OlderRecords, Wanted, found_by, leader_epoch_error
 from coterie.broker.runtime.leadership import why_absent
 from coterie.broker.runtime.pieces import ITEMS_AT_ONCE, Aside, Pieces, Until, gathered, mapped, paced
+from coterie.storage.kind import OVERDUE_MS
 from coterie.storage.log.contract import OffsetAt, OffsetOutOfRange, StorageFailed
 from coterie.storage.log.searching import first_from, youngest_of
 from coterie.wire.api.entities import (
@@ -121,9 +122,11 @@ WantedByName = dict[tuple[Any, int], Wanted]
 
 
 class WaitingFetch:
-    """A fetch that waits until `min_bytes` have come, an error shows, or `max_wait` is over."""
+    """A fetch that waits until `min_bytes` have come, an error shows, or `max_wait` is over; before, until
+    what it wants has been read that is not in memory.
+    """
 
-    __slots__ = ("committed", "ctx", "missing", "most", "parts", "there", "wanted")
+    __slots__ = ("committed", "ctx", "missing", "most", "older", "parts", "there", "wanted")
 
     def __init__(self, parts: Parts, ctx: Context, request: Any, wanted: WantedByName) -> None:
         self.parts, self.ctx, self.wanted = parts, ctx, wanted
@@ -131,9 +134,26 @@ class WaitingFetch:
         self.most = _max_bytes(parts, request)
         self.missing: int = min(request.min_bytes, self.most)
         self.there = 0
+        self.older: OlderRecords | None = None
+
+    @property
+    def recalls(self) -> bool:
+        """Whether something is being read that is not in memory."""
+        return self.older is not None and self.older.missing
+
+    def recall(self, old: Sequence[Wanted], *, until_ms: int) -> None:
+        """Have read what is not in memory. What wants many partitions waits for nothing else then."""
+        if len(self.wanted) > ITEMS_AT_ONCE:
+            until_ms = 0
+        self.older = OlderRecords(self.parts.purgatory, until_ms=until_ms)
+        self.older.ask(old, min(self.most, self.parts.peers.room))
+        self.ctx.when_gone(self.older.release)
 
     def ready(self, changed: Any = None) -> bool:
         """Return whether there is enough. Only what has changed is looked at; all of it at first."""
+        if self.older is not None and self.older.missing:
+            end = None if changed is None else self.wanted[changed].readable_end(committed=self.committed)
+            return changed is not None and end is None  # an error shows
         if self.missing <= 0:
             return True
         if changed is not None:
@@ -147,7 +167,7 @@ class WaitingFetch:
 
     def suffices(self, one: Wanted) -> bool:
         """Return whether there is enough, with what is there of this partition now."""
-        end = _readable_end(one, committed=self.committed)
+        end = one.readable_end(committed=self.committed)
         if end is None:
             return True
         there = self._bytes_there(one, end) if end > one.offset else 0
@@ -160,21 +180,22 @@ class WaitingFetch:
 
         Nearly every client is content with one byte.
         """
-        if self.missing == 1:
+        if self.missing == 1 and (one.old is None or one.has_come()):
             return 1
-        assert one.log is not None
         try:
-            return min(one.max_bytes, one.log.size_between(one.offset, end))
+            return one.size_up_to(end)
         except StorageFailed:  # the answer will say so, and should say it now
             return self.missing
 
     def finish(self, *, forced: bool) -> None:
         count = len(self.wanted)
         # Of a few, which are read at once, nobody else can take the room meanwhile.
-        at_once = count <= ITEMS_AT_ONCE and all(one.is_at_hand() for one in self.wanted.values())
-        read = _read_within if at_once else _read_in_pieces
+        read = _read_within if count <= ITEMS_AT_ONCE else _read_in_pieces
         most = min(self.most, self.parts.peers.room)
-        self.ctx.reply(paced(read(most, self.parts, self.ctx, self.wanted, committed=self.committed), count))
+        pieces = read(most, self.parts, self.ctx, self.wanted, committed=self.committed)
+        if self.older is not None:
+            pieces = self.older.released_after(pieces)
+        self.ctx.reply(paced(pieces, count))
 
 
 def fetch(parts: Parts, ctx: Context, request: Any) -> Any:
@@ -194,13 +215,14 @@ def fetch(parts: Parts, ctx: Context, request: Any) -> Any:
 
 def _fetch(parts: Parts, ctx: Context, request: Any) -> Pieces[Any]:
     wanted: WantedByName = {}
-    unknown, looked = False, 0
+    unknown, aged, looked = False, False, 0
     for asked in request.topics:
         topic, missing = topic_named(parts.topics, asked)
         for partition in asked.partitions:
             one = _wanted(parts, asked, topic, missing, partition)
             wanted[one.topic or key_of(asked), one.partition] = one
             unknown = unknown or one.log is None
+            aged = aged or not one.is_at_hand()
             looked += 1
             if looked % ITEMS_AT_ONCE == 0:
                 yield
@@ -208,15 +230,23 @@ def _fetch(parts: Parts, ctx: Context, request: Any) -> Pieces[Any]:
         if looked % ITEMS_AT_ONCE == 0:
             yield
     operation = WaitingFetch(parts, ctx, request, wanted)
-    wait_ms = milliseconds(request.max_wait)
-    if wait_ms <= 0 or not wanted or unknown:
+    wait_ms = milliseconds(request.max_wait) if wanted and not unknown else 0
+    if aged:
+        old = yield from gathered(None if one.is_at_hand() else one for one in wanted.values())
+        operation.recall(old, until_ms=parts.clock.now_ms() + wait_ms)
+    if operation.recalls:
+        operation.missing = operation.missing if wait_ms > 0 else 0
+        wait_ms = OVERDUE_MS
+    if wait_ms <= 0:
         operation.finish(forced=True)
         return WAITS
     parked = parts.purgatory.park(operation, keys=wanted, deadline_ms=parts.clock.now_ms() + wait_ms)
     if parked is None:
         return WAITS
     ctx.waits_in(parts.purgatory, parked)
-    if len(wanted) > ITEMS_AT_ONCE:
+    if operation.older is not None:
+        operation.older.wait_in(parked)
+    if len(wanted) > ITEMS_AT_ONCE and not operation.recalls:
         for place, (key, one) in enumerate(wanted.items()):
             if not parts.leadership.alone:
                 one.look_again(parts)
@@ -239,22 +269,11 @@ def _wanted(parts: Parts, asked: Any, topic: Topic | None, missing: Code, partit
     return one
 
 
-def _readable_end(one: Wanted, *, committed: bool) -> int | None:
-    """Return the offset before which reading must stop, None if the partition is answered with an error."""
-    log = one.log
-    if log is None or one.code or log.closed or not log.start_offset <= one.offset <= log.end_offset:
-        return None
-    return log.last_stable_offset if committed else log.high_watermark
-
-
 def _read_in_pieces(
     most: int, parts: Parts, ctx: Context, wanted: WantedByName, *, committed: bool
 ) -> Pieces[Any]:
-    """Answer as `_read_within` does, and hold the room for it meanwhile. First read what is not in memory."""
+    """Answer as `_read_within` does, and hold the room for it meanwhile."""
     with parts.peers.taken(most):
-        old = yield from gathered(None if one.is_at_hand() else one for one in wanted.values())
-        if old:
-            yield Until(partial(recall, old, most))
         return (yield from _read_within(most, parts, ctx, wanted, committed=committed))
 
 
@@ -315,6 +334,8 @@ def _read_one(one: Wanted, left: int, *, first: bool, committed: bool, version: 
     aborted: tuple[Any, ...] | None = () if committed else None
     source = one.readable(log)
     try:
+        if source is None and one.is_overdue(log):
+            return _unreadable(Code.KAFKA_STORAGE_ERROR)
         if source is None:
             records = b""
         elif committed:

@@ -1,23 +1,25 @@
-"""What a fetch asks of one partition: its log, whether the client knows the epoch, and reading what is not in
-memory before it is answered.
+"""What a fetch asks of one partition: its log, whether the client knows the epoch, and what is not in memory,
+which it waits for in the purgatory as for records that have not come.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Generator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
 from coterie.broker.runtime.leadership import why_absent
-from coterie.broker.runtime.pieces import ITEMS_AT_ONCE, Pieces, Until, when_all
+from coterie.broker.runtime.pieces import ITEMS_AT_ONCE, Pieces, Until
 from coterie.storage.log.contract import StorageFailed
 
 if TYPE_CHECKING:
     from coterie.broker.runtime.leadership import Leadership
+    from coterie.broker.runtime.purgatory import Parked, Purgatory
     from coterie.broker.topics.catalog import TopicCatalog
-    from coterie.storage.kind import Log, Readable
+    from coterie.storage.kind import HeldReading, Log, Readable
+
+T = TypeVar("T")
 
 
 class LogParts(Protocol):
@@ -57,8 +59,8 @@ class Wanted:
         "log",
         "max_bytes",
         "offset",
+        "old",
         "partition",
-        "recalled",
         "there",
         "topic",
     )
@@ -73,30 +75,50 @@ class Wanted:
         self.log: Log | None = None
         self.code = code
         self.there = 0
-        self.recalled: tuple[Log, Readable] | None = None
-        """What was read of a log that is not in memory."""
+        self.old: tuple[Log, HeldReading | None] | None = None
+        """The log that was not in memory, and what is read of it; None if there was no room for that."""
 
     def is_at_hand(self) -> bool:
         """Return whether the partition can be answered at once."""
         log = self.log
         return log is None or self.code != Code.NONE or log.at_hand(self.offset)
 
-    def recall(self, max_bytes: int, done: Callable[[], None]) -> None:
-        """Read what is not in memory, and call `done`."""
-        log = self.log
-        assert log is not None
-
-        def read(found: Readable) -> None:
-            self.recalled = log, found
-            done()
-
-        log.read_soon(self.offset, max_bytes, read)
-
     def readable(self, log: Log) -> Readable | None:
         """Return the log, or what was read of it; None if it is not in memory, and nothing was read."""
         if log.at_hand(self.offset):
             return log
-        return self.recalled[1] if self.recalled is not None and self.recalled[0] is log else None
+        reading = self._reading_of(log)
+        return None if reading is None else reading.found
+
+    def has_come(self) -> bool:
+        """Return whether something can be answered of a partition that was not in memory."""
+        return self.log is not None and self.readable(self.log) is not None
+
+    def is_overdue(self, log: Log) -> bool:
+        """Return whether the database has not answered for so long that it is not waited for any more."""
+        reading = self._reading_of(log)
+        return reading is not None and reading.overdue
+
+    def _reading_of(self, log: Log) -> HeldReading | None:
+        return self.old[1] if self.old is not None and self.old[0] is log else None
+
+    def readable_end(self, *, committed: bool) -> int | None:
+        """Return the offset before which reading must stop, None if the partition is answered with an
+        error.
+        """
+        log = self.log
+        if log is None or self.code or log.closed or not log.start_offset <= self.offset <= log.end_offset:
+            return None
+        return log.last_stable_offset if committed else log.high_watermark
+
+    def size_up_to(self, end: int) -> int:
+        """Return the number of bytes that the partition can be answered with, up to an offset. Raises
+        `StorageFailed`.
+        """
+        log = self.log
+        assert log is not None
+        source = self.readable(log)
+        return 0 if source is None else min(self.max_bytes, source.size_between(self.offset, end))
 
     def look_up(self, parts: LogParts) -> None:
         """Find the log, or why there is none, and whether the client knows the epoch."""
@@ -120,18 +142,69 @@ class Wanted:
             self.code = why_absent(parts.topics, parts.leadership, self.topic, self.partition)
 
 
-def recall(old: Sequence[Wanted], left: int, done: Callable[[None], None]) -> None:
-    """Read what is not in memory, of a few partitions side by side, as far as there is room: one of them at
-    least. The others are answered without records this time.
+class OlderRecords:
+    """The records that a fetch has to wait for since they are not in memory. When all have come it looks
+    whether it has enough.
     """
-    asks: list[Callable[[Callable[[], None]], None]] = []
-    for one in old[:ITEMS_AT_ONCE]:
-        if asks and left <= 0:
-            break
-        size = max(0, min(one.max_bytes, left))
-        asks.append(partial(one.recall, size))
-        left -= size
-    when_all(asks, partial(done, None))
+
+    __slots__ = ("_left", "_parked", "_purgatory", "_readings", "_until_ms")
+
+    def __init__(self, purgatory: Purgatory, *, until_ms: int) -> None:
+        """The fetch waits for more until then, if these are not enough."""
+        self._purgatory = purgatory
+        self._until_ms = until_ms
+        self._parked: Parked | None = None
+        self._readings: list[HeldReading] = []
+        self._left = 0
+
+    @property
+    def missing(self) -> bool:
+        """Whether some have not come."""
+        return self._left > 0
+
+    def ask(self, old: Sequence[Wanted], left: int) -> None:
+        """Have records read of a few partitions side by side, as far as there is room: of one at least. The
+        others are answered without records this time.
+        """
+        asked: list[tuple[Wanted, Log, int]] = []
+        for one in old:
+            assert one.log is not None
+            one.old = one.log, None
+            if not asked or (left > 0 and len(asked) < ITEMS_AT_ONCE):
+                size = max(0, min(one.max_bytes, left))
+                asked.append((one, one.log, size))
+                left -= size
+        self._left = len(asked)
+        for one, log, size in asked:
+            reading = log.read_soon(one.offset, size, self._come, self._press)
+            if reading is not None:
+                one.old = log, reading
+                self._readings.append(reading)
+
+    def wait_in(self, parked: Parked) -> None:
+        """Have the fetch that is parked go on when they have come."""
+        self._parked = parked
+
+    def _come(self, found: Readable) -> None:
+        self._left -= 1
+        if not self._left and self._parked is not None:
+            self._purgatory.go_on(self._parked, self._until_ms)
+
+    def _press(self) -> None:
+        if self._parked is not None:
+            self._purgatory.press(self._parked)
+
+    def release(self) -> None:
+        """Wait for them no more, and hold none."""
+        for reading in self._readings:
+            reading.release()
+
+    def released_after(self, pieces: Generator[Any, Any, T]) -> Generator[Any, Any, T]:
+        """Hold them until work in pieces is done."""
+        try:
+            return (yield from pieces)
+        finally:
+            self.release()
 
 
 def found_by(find: Callable[[Callable[[Any], None]], None]) -> Pieces[bytes | None]:

@@ -33,7 +33,7 @@ class Aside(NamedTuple):
 class Until(NamedTuple):
     """An answer to wait for: `ask` is given the function that takes it, once, now or later."""
 
-    ask: Callable[[Callable[[Any], None]], None]
+    ask: Callable[[Callable[[Any], None]], object]
 
 
 class MustWait(RuntimeError):

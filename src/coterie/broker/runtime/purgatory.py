@@ -99,6 +99,19 @@ class Purgatory:
         if not parked.done and parked.operation.ready(key):
             self._finish(parked, forced=False)
 
+    def go_on(self, parked: Parked, deadline_ms: int) -> None:
+        """Try an operation again that has waited for something else than what it watches; unless it finishes
+        it waits until another deadline.
+        """
+        self._apart(self.look_again, parked, None)
+        if not parked.done:
+            self._deadlines.arm(parked, deadline_ms)
+            self._warn(deadline_ms)
+
+    def press(self, parked: Parked) -> None:
+        """Finish an operation now, as `force` does, among others who are not to hear of a mistake in it."""
+        self._apart(self.force, parked)
+
     def force(self, parked: Parked) -> None:
         """Finish an operation now as at its deadline, unless it has finished."""
         if not parked.done:

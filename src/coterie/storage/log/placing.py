@@ -288,7 +288,13 @@ class PlacingLog(ABC):
         """Return whether what is there at an offset can be read at once: all of a log in files."""
         return True
 
-    def read_soon(self, offset: int, max_bytes: int, done: Callable[[Any], None]) -> None:
+    def read_soon(
+        self,
+        offset: int,
+        max_bytes: int,
+        done: Callable[[Any], None],
+        pressed: Callable[[], None] | None = None,
+    ) -> Any:
         """Have `done` called with what can be read at an offset: the log itself, here."""
         done(self)
 

@@ -28,6 +28,7 @@ from coterie.storage.remote.heads import heads_of, learn_heads
 from coterie.storage.remote.lane import Lane
 from coterie.storage.remote.reading import RowHeads, RowsWanted
 from coterie.storage.remote.recalled import ReadRows, RecalledLog, find_by_time, find_youngest
+from coterie.storage.remote.recalling import RecallCache, RecallReading
 from coterie.storage.remote.tail import Batch, Tail, TailCache, taken
 from coterie.wire.records.batches import HEADER_SIZE, read_header, scan
 from coterie.wire.records.visible import AbortedTransaction
@@ -73,12 +74,13 @@ class RemoteLog(PlacingLog):
         compacted_to: int = 0,
         cache: TailCache | None = None,
         read_rows: ReadRows,
+        recalls: RecallCache,
     ) -> None:
         """`chunks` are the rows from `start_offset` on, which are compacted up to an offset; the log goes on
         at `end_offset`, or behind them.
 
         Its newest batches are in the `cache`, where there is one that others share; `read_rows` reads those
-        before.
+        before, and `recalls` has what was read of them for consumers.
         """
         self.name = name
         self.where = str(name)
@@ -89,7 +91,7 @@ class RemoteLog(PlacingLog):
         self._aborted = AbortedIndex()
         self.tail = Tail(cache or TailCache(), start_offset)
         self.compaction = LogCompaction(self, compacted_to)
-        self._read_rows = read_rows
+        self._read_rows, self._recalls = read_rows, recalls
         self.producers = ProducerState()
         for _ in self.take_in(chunks):
             pass
@@ -348,11 +350,19 @@ class RemoteLog(PlacingLog):
         state = self._state
         return offset >= self.tail.begins or not state.start_offset <= offset < state.end_offset
 
-    def read_soon(self, offset: int, max_bytes: int, done: Callable[[Readable], None]) -> None:
-        self._read_rows(
-            RowsWanted(self.partition_id, offset, self._state.end_offset, max_bytes),
-            lambda rows: done(RecalledLog(self, rows)),
-        )
+    def read_soon(
+        self,
+        offset: int,
+        max_bytes: int,
+        done: Callable[[Readable], None],
+        pressed: Callable[[], None] | None = None,
+    ) -> RecallReading | None:
+        end = self._state.end_offset
+        wanted = RowsWanted(self.partition_id, offset, end, max_bytes)
+        if pressed is not None:
+            return self._recalls.ask(self, wanted, done, pressed)
+        self._read_rows(wanted, lambda rows: done(RecalledLog(self, rows, end)))
+        return None
 
     def find_soon(self, timestamp_ms: int, offset: int, done: Found) -> None:
         offset = max(offset, self._state.start_offset)
@@ -415,6 +425,7 @@ class RemoteLog(PlacingLog):
         if not done.whole:
             tail.older_bytes = max(0, tail.older_bytes - done.removed_bytes)
             return
+        self._recalls.renew(self)
         upto = max(done.upto, tail.begins)
         size = tail.size_between(self._state.start_offset, upto)
         tail.drop_before(upto)
@@ -436,3 +447,4 @@ class RemoteLog(PlacingLog):
         """Take nothing any more. What is in flight is decided all the same."""
         self.closed = True
         self.tail.leave()
+        self._recalls.close(self)

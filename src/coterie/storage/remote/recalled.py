@@ -1,4 +1,4 @@
-"""What of a log is not in memory: it is read from the database for who asks for it, and kept for nobody."""
+"""What of a log is not in memory, once it was read from the database for who asks for it."""
 
 from __future__ import annotations
 
@@ -24,9 +24,11 @@ ReadRows: TypeAlias = "Callable[[RowsWanted, Callable[[Rows], None]], None]"
 class RecalledLog:
     """A log with rows of it that are not in memory, to be read as the log is."""
 
-    def __init__(self, log: RemoteLog, rows: Rows) -> None:
+    def __init__(self, log: RemoteLog, rows: Rows, upto: int = 0) -> None:
+        """If there are no rows there is nothing from where they were looked for `upto` that offset."""
         self._log = log
         self._rows = rows
+        self._upto = upto
 
     def read(
         self, offset: int, *, max_bytes: int, at_least_one: bool = True, end_offset: int | None = None
@@ -45,16 +47,39 @@ class RecalledLog:
         older = () if isinstance(self._rows, StorageFailed) else self._rows.aborted
         return records, self._log.aborted_among(records, offset, older)
 
+    def size_between(self, offset: int, end_offset: int) -> int:
+        """Return the size of batches, as `Log.size_between` does; where there are older ones that were not
+        read, with all that are older. Raises `StorageFailed`.
+        """
+        chunks = self._chunks()
+        size = 0
+        for row in chunks:
+            if offset <= row.base_offset and row.last_offset < end_offset:
+                size += len(row.data)
+            elif row.last_offset >= offset and row.base_offset < end_offset:
+                size += sum(
+                    len(one.data) for one in batches_in(row.data, offset) if one.base_offset < end_offset
+                )
+        end = self._end(chunks)
+        return size if end >= end_offset else size + self._log.tail.size_between(max(offset, end), end_offset)
+
     def _since(self, offset: int) -> Iterator[Batch]:
-        if isinstance(self._rows, StorageFailed):
-            raise self._rows
-        chunks = self._rows.chunks
+        chunks = self._chunks()
         for row in chunks:
             if row.last_offset >= offset:
                 yield from batches_in(row.data, offset)
-        end = chunks[-1].last_offset + 1 if chunks else offset
+        end = self._end(chunks)
         if end >= self._log.tail.begins:
             yield from self._log.tail.since(max(offset, end))
+
+    def _chunks(self) -> Sequence[Chunk]:
+        if isinstance(self._rows, StorageFailed):
+            raise self._rows
+        return self._rows.chunks
+
+    def _end(self, chunks: Sequence[Chunk]) -> int:
+        """Return the offset up to which there is nothing older than what was read."""
+        return chunks[-1].last_offset + 1 if chunks else self._upto
 
 
 def find_by_time(read: ReadRows, wanted: RowsWanted, done: Found) -> None:

@@ -32,6 +32,7 @@ from coterie.storage.remote.reading import (
     epochs_of,
 )
 from coterie.storage.remote.recalled import Rows
+from coterie.storage.remote.recalling import RECALLED_BYTES, RecallCache
 from coterie.storage.remote.retention import RemoteRetention
 from coterie.storage.remote.session import Broken, LaneAnswer, NewSession
 from coterie.storage.remote.tail import TAIL_BYTES, TailCache
@@ -130,12 +131,14 @@ class RemoteStore:
         data_lanes: int = DATA_LANES,
         held_bytes_max: int = HELD_BYTES_MAX,
         tail_bytes: int = TAIL_BYTES,
+        recalled_bytes: int = RECALLED_BYTES,
         log_dir: str = "",
     ) -> None:
         """`clock` returns the time in milliseconds, and never goes back; `call_soon` runs what it is given
         once whoever calls is done, `later` after so many milliseconds. `log_dir` names the database; each
         lane may hold `held_bytes_max` before the store is full. The newest `tail_bytes` of all logs are kept
-        in memory. Without a `compactor` nothing is compacted.
+        in memory, and `recalled_bytes` of older ones that consumers want. Without a `compactor` nothing is
+        compacted.
         """
         self.logs: dict[TopicPartition, RemoteLog] = {}
         self.listener: StoreListener
@@ -145,6 +148,7 @@ class RemoteStore:
         self.broker_epoch = -1
         self.log_dir = log_dir
         self.cache = TailCache(tail_bytes)
+        self.recalls = RecallCache(self._read_rows, clock, recalled_bytes)
         self.retention = RemoteRetention(self, reader)
         self.compaction = RemoteCompaction(self, compactor)
         self._held_bytes_max = held_bytes_max
@@ -425,6 +429,7 @@ class RemoteStore:
             compacted_to=stored.compacted_to,
             cache=self.cache,
             read_rows=self._read_rows,
+            recalls=self.recalls,
         )
         yield from made.take_in(stored.chunks, stored.older)
         if self._is_wanted(wanted):
