@@ -18,7 +18,7 @@ from typing import ClassVar
 from bench import kafka
 from bench.kafka import REPOSITORY, SetupError
 
-__all__ = ["BROKERS", "Broker", "Coterie", "Kafka"]
+__all__ = ["BROKERS", "Broker", "Coterie", "Kafka", "Processes"]
 
 # All that differs from either broker's defaults; a single node's replication factors come on Kafka's side.
 SETTINGS = {"group.initial.rebalance.delay.ms": "0"}
@@ -32,6 +32,8 @@ class Broker:
     """One broker over a fresh directory. A context manager: on the way out the process has ended."""
 
     name: ClassVar[str]
+    nodes = 1
+    """How many brokers there are, in processes of their own."""
 
     def __init__(self, directory: Path, settings: Mapping[str, str] | None = None) -> None:
         self.directory = directory
@@ -67,7 +69,7 @@ class Broker:
         with log.open("wb") as file:
             begun = time.perf_counter()
             self.process = subprocess.Popen(command, stdout=file, stderr=file, stdin=subprocess.DEVNULL)
-        while not answers_metadata(self.port):
+        while not answers_metadata(self.port, brokers=self.nodes):
             if self.process.poll() is not None or time.perf_counter() - begun > START_WITHIN_S:
                 self.stop()
                 raise SetupError(f"{self.name} did not start:\n{log.read_text()[-2000:]}")
@@ -125,6 +127,18 @@ class Coterie(Broker):
         return [str(program), "serve", "--listen", self.address, "--data", str(self.directory), *settings]
 
 
+class Processes(Coterie):
+    """Our broker in several processes."""
+
+    def __init__(self, directory: Path, nodes: int) -> None:
+        super().__init__(directory)
+        self.nodes = nodes
+        self.port = free_ports(nodes)
+
+    def command(self) -> list[str]:
+        return [*super().command(), "--processes", str(self.nodes)]
+
+
 class Kafka(Broker):
     """Apache Kafka: one KRaft node that is broker and controller."""
 
@@ -153,8 +167,20 @@ def free_port(*, besides: int = 0) -> int:
     return port if port != besides else free_port(besides=besides)
 
 
-def answers_metadata(port: int) -> bool:
-    """Whether a Metadata request is answered, and the answer names at least one broker."""
+def free_ports(count: int) -> int:
+    """Return the first of so many ports, one after the other, that nobody listens on now."""
+    while True:
+        port = free_port()
+        try:
+            for place in range(count):
+                socket.create_server(("127.0.0.1", port + place)).close()
+        except (OSError, OverflowError):
+            continue
+        return port
+
+
+def answers_metadata(port: int, *, brokers: int = 1) -> bool:
+    """Whether a Metadata request is answered, and the answer names so many brokers."""
     try:
         with connected(port) as asked:
             asked.sendall(METADATA_REQUEST)
@@ -162,8 +188,8 @@ def answers_metadata(port: int) -> bool:
             answer = receive(asked, size)
     except OSError:
         return False
-    correlation, brokers = struct.unpack_from(">ii", answer)
-    return bool(correlation == 1 and brokers > 0)
+    correlation, named = struct.unpack_from(">ii", answer)
+    return bool(correlation == 1 and named >= brokers)
 
 
 @contextmanager

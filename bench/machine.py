@@ -70,8 +70,13 @@ def _family(pid: int) -> list[int]:
 
 
 def cpu_seconds(pid: int) -> float | None:
-    """Return the processor time that a process has used, or None where there is no /proc."""
+    """Return the processor time that a process and all that descend from it have used, or None where there is
+    no /proc.
+    """
     if not sys.platform.startswith("linux"):
         return None
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    ticks = 0
+    for process in _family(pid):
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")

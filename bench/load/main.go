@@ -110,12 +110,13 @@ func rateOf(all []*member, work func(int, *member), measured time.Duration) map[
 // stableGroups returns the members of groups that have settled.
 func stableGroups(address string, count, size int) []*member {
 	name := newGroupName()
-	findCoordinator(address, name)
 	var all []*member
 	for len(all) < count {
 		var group []*member
+		groupName := fmt.Sprintf("%s-%d", name, len(all))
+		coordinator := findCoordinator(address, groupName)
 		for i := 0; i < size && len(all)+len(group) < count; i++ {
-			group = append(group, newMember(address, fmt.Sprintf("%s-%d", name, len(all))))
+			group = append(group, newMember(coordinator, groupName))
 		}
 		untilStable(group, betweenPolls)
 		all = append(all, group...)

@@ -89,7 +89,7 @@ func newMember(address, group string) *member {
 }
 
 // findCoordinator asks until there is one, as clients do; it also makes a broker create its internal topic.
-func findCoordinator(address, group string) {
+func findCoordinator(address, group string) string {
 	c := dial(address)
 	defer c.socket.Close()
 	w := request(keyFindCoordinator, 3)
@@ -101,11 +101,15 @@ func findCoordinator(address, group string) {
 		r.tags()
 		r.int32() // throttle
 		if r.int16() == none {
-			return
+			r.text()  // message
+			r.int32() // node
+			host := r.text()
+			return fmt.Sprintf("%s:%d", host, r.int32())
 		}
 		time.Sleep(betweenCoordinatorAsk)
 	}
 	fail(fmt.Errorf("no coordinator for %s after 30 s", group))
+	return ""
 }
 
 // join asks until it is in a generation; returns the members' ids if this one leads.
