@@ -11,6 +11,9 @@ from collections.abc import Iterator
 import pytest
 from bench.postgres import Server
 
+from coterie.broker.cluster.engine import MetadataSession
+from coterie.broker.cluster.postgres.engine import PostgresEngine
+from coterie.broker.cluster.statements import ProducerIds, ReserveProducerIds
 from coterie.storage.postgres.connecting import Connections, DatabaseAddress, connect, read_history
 from coterie.storage.postgres.lane_session import LaneSession
 from coterie.storage.postgres.schema import migrate
@@ -120,6 +123,43 @@ def test_a_standby_that_was_behind_is_found_out(pair: tuple[Server, Server]):
         own.terminate()
 
         assert await scene.lane.reopen(2, Look(None, (1, 1, 3))) == Reopened(True, False)
+        await scene.end()
+
+    asyncio.run(play())
+
+
+async def reserved(address: DatabaseAddress) -> range:
+    """Return a block of producer ids that a broker is given."""
+    loop = asyncio.get_running_loop()
+    opened: asyncio.Future[MetadataSession] = loop.create_future()
+    answered: asyncio.Future[object] = loop.create_future()
+    engine = PostgresEngine(Connections(address, loop), 1, lanes=3)
+    engine.connect(opened=lambda session, _: opened.set_result(session), ended=lambda: None)
+    session = await opened
+    session.send(ReserveProducerIds(), answered.set_result)
+    block = await answered
+    session.close()
+    assert isinstance(block, ProducerIds)
+    return range(block.first, block.first + block.size)
+
+
+def test_a_standby_that_was_behind_gives_out_no_producer_id_again(pair: tuple[Server, Server]):
+    async def play() -> None:
+        scene = await Scene.begun(pair, synchronous=False)
+        receiver = int(scene.standby.sql("postgres", "SELECT pid FROM pg_stat_wal_receiver"))
+        os.kill(receiver, signal.SIGSTOP)
+        before = await reserved(scene.both)
+        await asyncio.to_thread(scene.primary.stop, signal.SIGKILL)
+        assert isinstance(await scene.lane.answer_in(1), Broken)
+        os.kill(receiver, signal.SIGKILL)  # as above
+        await asyncio.to_thread(scene.standby.until_ready)
+        await asyncio.to_thread(scene.standby.promote)
+
+        after = [await reserved(scene.both), await reserved(scene.both)]
+
+        assert before == range(1_000)
+        assert after[0].start >= before.stop
+        assert after[1] == range(after[0].stop, after[0].stop + 1_000)
         await scene.end()
 
     asyncio.run(play())

@@ -48,9 +48,14 @@ LEFT JOIN me USING (broker_id)
 ORDER BY broker.broker_id
 """
 LOCK_VERSION = "SELECT FROM coterie.cluster FOR UPDATE"
+# A standby that takes over, and was behind, does not know of the last blocks that were given out; whoever has
+# one goes on giving out its ids. So the ids of each timeline are others, 2^40 of them.
 RESERVE = f"""
-WITH {within_ms(LOCK_TIMEOUT_MS)}
-UPDATE coterie.cluster SET next_producer_id = next_producer_id + $1 FROM patience
+WITH {within_ms(LOCK_TIMEOUT_MS)},
+timeline AS (
+  SELECT ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::bigint AS number)
+UPDATE coterie.cluster SET next_producer_id = greatest(next_producer_id, (timeline.number - 1) << 40) + $1
+FROM patience, timeline
 RETURNING next_producer_id - $1
 """
 
