@@ -5,12 +5,18 @@ Who leads what a node hears by the image, and goes by it at once. What it is to 
 broker epoch only: from `serve` on, each partition once its log is open. When the engine has gone back to an
 older state, and the image contradicts what was led, all that is known is forgotten and the node registers
 anew; so it does when its lanes say that rows are gone, are another's, or that their gate is shut.
+
+The elections of an image are taken some at a time, and others are answered between: there may be ten
+thousand. What is known of the rest is as old as if that news took a little longer. All are taken before
+anything is done that goes by who leads.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from coterie.base.ids import TopicPartition
@@ -40,6 +46,8 @@ if TYPE_CHECKING:
     from coterie.storage.config import LogConfig
 
 log = logging.getLogger("coterie.broker")
+
+ELECTIONS_AT_ONCE = 250
 
 
 class LedLogs(Protocol):
@@ -102,6 +110,10 @@ class ClusterMembership(Protocol):
         """Take note that what is led in an epoch is not to be relied on."""
         ...
 
+    def act(self, do: Callable[[], None]) -> None:
+        """Do something that belongs to the broker's life: a fault in it ends the process."""
+        ...
+
 
 class NodeHosting:
     """A node's part in what its membership leads to."""
@@ -133,6 +145,7 @@ class NodeHosting:
         self._logs = logs
         self._listener = listener
         self._image = Image()
+        self._elected: deque[tuple[Iterator[Election], Image]] = deque()  # not all taken, oldest first
         self._broker_epoch = 0  # in which it leads, 0 if in none
         self._over = False  # whether it is about to be another
         self.suspensions = 0
@@ -157,26 +170,51 @@ class NodeHosting:
         self._topics.take(after)
         if contradicts(before, after, self._me):
             log.error("the engine has gone back to an older state: nothing that was led stands")
+            self._take_elections()
             self._elections.forget()
             self._register_anew()
             before = Image()
         self._apply(differences(before, after))
 
     def _apply(self, found: Differences) -> None:
+        if found.deleted:  # whose names others may have now
+            self._take_elections()
         for deleted in found.deleted:
             self._forget(deleted)
-        led = []
-        for election in found.elections:
+        for topic in found.changed:
+            self._configure(topic)
+        self._elected.append((found.elections, self._image))
+        if len(self._elected) == 1:
+            self._take_some()
+        if found.deleted:
+            self._forget_commits({deleted.topic.topic_id: deleted.topic.name for deleted in found.deleted})
+
+    def _take_some(self) -> None:
+        """Take the next elections, and have the rest taken soon."""
+        while self._elected:
+            elections, image = self._elected[0]
+            some = [*islice(elections, ELECTIONS_AT_ONCE)]
+            self._take(some, image)
+            if len(some) == ELECTIONS_AT_ONCE:
+                self._scheduler.call_soon(lambda: self.member.act(self._take_some))
+                return
+            self._elected.popleft()
+
+    def _take_elections(self) -> None:
+        """Take all elections that there is news of, now."""
+        while self._elected:
+            elections, image = self._elected.popleft()
+            self._take([*elections], image)
+
+    def _take(self, elections: Iterable[Election], image: Image) -> None:
+        led, me = [], self._me
+        for election in elections:
             name, row = election
-            if row.leader == self._me:
+            if row.leader == me:
                 led.append(election)
             elif self._elections.elected(name, row.leader, row.leader_epoch):
                 self._logs.drop(name)
-        self._lead(led)
-        for topic in found.changed:
-            self._configure(topic)
-        if found.deleted:
-            self._forget_commits({deleted.topic.topic_id: deleted.topic.name for deleted in found.deleted})
+        self._lead(led, image)
 
     def _forget(self, deleted: DeletedTopic) -> None:
         for row in deleted.partitions:
@@ -190,11 +228,11 @@ class NodeHosting:
             self._load_coordinator().topics_gone(gone)
 
     def _configure(self, topic: TopicRow) -> None:
-        config, _ = self._settings.stored_log_config(topic.configs)
+        config = self._config_of(topic)
         for number in range(topic.partitions):
             self._logs.configure(TopicPartition(topic.name, number), config)
 
-    def _lead(self, elections: Sequence[Election]) -> None:
+    def _lead(self, elections: Sequence[Election], image: Image) -> None:
         """Lead partitions, each once its log is open. Outside of a broker epoch nothing is led."""
         if not self._broker_epoch or self._over:
             return
@@ -205,14 +243,20 @@ class NodeHosting:
                 continue
             config = configs.get(name.topic)
             if config is None:
-                topic = self._image.topic_by_id(row.topic_id)
+                topic = image.topic_by_id(row.topic_id)
                 assert topic is not None
-                config, _ = self._settings.stored_log_config(topic.configs)
-                configs[name.topic] = config
+                config = configs[name.topic] = self._config_of(topic)
             wanted.append(LogToOpen(name, row.partition_id, row.leader_epoch, config))
         if wanted:
-            log.debug("image %d: %d logs are to be opened", self._image.version, len(wanted))
+            log.debug("image %d: %d logs are to be opened", image.version, len(wanted))
         self._logs.open(wanted, self._opened)
+
+    def _config_of(self, topic: TopicRow) -> LogConfig:
+        """Return the settings of a topic's logs; many have none of their own."""
+        if not topic.configs:
+            return self._settings.log_base
+        config, _ = self._settings.stored_log_config(topic.configs)
+        return config
 
     def _opened(self, name: TopicPartition, _: object) -> None:
         log.debug("%s is open", name)
@@ -222,6 +266,7 @@ class NodeHosting:
 
     def serve(self, broker_epoch: int) -> None:
         """Lead what the image says, in this broker epoch."""
+        self._take_elections()
         self._broker_epoch, self._over = broker_epoch, False
         self._logs.begin(broker_epoch, self.member.history or "")
         image = self._image
@@ -232,7 +277,7 @@ class NodeHosting:
             if row.leader == self._me
         ]
         log.info("broker epoch %d begins; %d partitions are to be led", broker_epoch, len(led))
-        self._lead(led)
+        self._lead(led, image)
         self._serving()
 
     def suspend(self) -> None:
@@ -245,6 +290,7 @@ class NodeHosting:
         """Go on, unless what was led does not stand. At an engine that may have gone back, the lanes look
         before anybody is answered whether what it had confirmed is there.
         """
+        self._take_elections()
         if self._over:
             return
         log.info("resumed: a heartbeat was answered, and nobody has taken over")
@@ -264,16 +310,19 @@ class NodeHosting:
         """Lead nothing any more."""
         log.info("nothing is led any more: broker epoch %d is over", self._broker_epoch)
         self._broker_epoch, self._over = 0, False
+        self._take_elections()
         self._elections.fenced()
         self._logs.end()
 
     def drain(self, done: Callable[[], None]) -> None:
         """Decide and append nothing more; `done` is called once all has landed."""
         log.info("leaving: what is decided is written, and then others lead")
+        self._take_elections()
         self._elections.drain(lambda: self._logs.drained(done))
 
     def release(self, partitions: Sequence[PartitionKey], done: Callable[[], None]) -> None:
         """Decide and append nothing more in some partitions, until another image says who leads them."""
+        self._take_elections()
         names = []
         for topic_id, number, _ in partitions:
             topic = self._image.topic_by_id(topic_id)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from coterie.base.ids import TopicPartition
+from coterie.base.topic_names import INTERNAL_TOPICS
 from coterie.broker.cluster.image import BrokerState, Image, PartitionRow, TopicRow
 
 
@@ -30,36 +31,39 @@ class Differences(NamedTuple):
     made: Sequence[TopicRow]
     changed: Sequence[TopicRow]
     """Topics of which the settings or the number of partitions are others, or may be."""
-    elections: Sequence[Election]
+    elections: Iterator[Election]
+    """Those of internal topics first: groups wait for these. They are found one by one, as they are taken."""
 
 
 def differences(before: Image, after: Image) -> Differences:
     """Return the differences."""
-    made, changed = [], []
-    elections: list[Election] = []
-    for topic in after.topics_unlike(before):
+    made, changed, unlike = [], [], [*after.topics_unlike(before)]
+    for topic in unlike:
         was = before.topic_by_id(topic.topic_id)
         if was is None:
             made.append(topic)
         elif was is not topic and was != topic:
             changed.append(topic)
-        elections += _elections(topic, before, after)
-    deleted = [
-        DeletedTopic(topic, before.partitions(topic.topic_id))
-        for topic in before.topics_unlike(after)
-        if after.topic_by_id(topic.topic_id) is None
-    ]
-    return Differences(deleted, made, changed, elections)
+    deleted = []
+    if after.topic_count < before.topic_count + len(made):
+        deleted = [
+            DeletedTopic(topic, before.partitions(topic.topic_id))
+            for topic in before.topics_unlike(after)
+            if after.topic_by_id(topic.topic_id) is None
+        ]
+    unlike.sort(key=lambda topic: topic.name not in INTERNAL_TOPICS)
+    return Differences(deleted, made, changed, _elections(unlike, before, after))
 
 
-def _elections(topic: TopicRow, before: Image, after: Image) -> Iterator[Election]:
-    rows, were = after.partitions(topic.topic_id), before.partitions(topic.topic_id)
-    if rows is were:
-        return
-    for row in rows:
-        was = were[row.number] if row.number < len(were) else None
-        if was is None or (was.leader, was.leader_epoch) != (row.leader, row.leader_epoch):
-            yield Election(TopicPartition(topic.name, row.number), row)
+def _elections(topics: Iterable[TopicRow], before: Image, after: Image) -> Iterator[Election]:
+    for topic in topics:
+        rows, were = after.partitions(topic.topic_id), before.partitions(topic.topic_id)
+        if rows is were:
+            continue
+        for row in rows:
+            was = were[row.number] if row.number < len(were) else None
+            if was is None or (was.leader, was.leader_epoch) != (row.leader, row.leader_epoch):
+                yield Election(TopicPartition(topic.name, row.number), row)
 
 
 def contradicts(before: Image, after: Image, me: int) -> bool:
@@ -72,17 +76,19 @@ def contradicts(before: Image, after: Image, me: int) -> bool:
     mine, now = before.brokers.get(me), after.brokers.get(me)
     if mine is not None and (now is None or now.broker_epoch < mine.broker_epoch):
         return True
-    unlike = before.topics_unlike(after)
-    return any(_is_undone(row, after, me) for topic in unlike for row in before.partitions(topic.topic_id))
+    return any(_is_undone(topic, before, after, me) for topic in after.topics_unlike(before))
 
 
-def _is_undone(was: PartitionRow, after: Image, me: int) -> bool:
-    row = after.partition(was.topic_id, was.number)
-    if row is None:  # with its topic; or it was not there yet
-        return after.topic_by_id(was.topic_id) is not None
-    if row.leader_epoch == was.leader_epoch:
-        return row.leader != was.leader and me in (row.leader, was.leader)
-    return row.leader_epoch < was.leader_epoch
+def _is_undone(topic: TopicRow, before: Image, after: Image, me: int) -> bool:
+    rows, were = after.partitions(topic.topic_id), before.partitions(topic.topic_id)
+    for row, was in zip(rows, were, strict=False):
+        if row is was or row.leader_epoch > was.leader_epoch:
+            continue
+        if row.leader_epoch < was.leader_epoch or (
+            row.leader != was.leader and me in (row.leader, was.leader)
+        ):
+            return True
+    return len(rows) < len(were)
 
 
 def broker_news(before: Image, after: Image) -> Iterator[str]:

@@ -239,6 +239,15 @@ class ClusterMember:
         """
         self._happen(lambda now_ms: self.lifecycle.refused(broker_epoch, now_ms))
 
+    def act(self, do: Callable[[], None]) -> None:
+        """Do something that belongs to the broker's life: a fault in it ends the process."""
+
+        def acted(_: int) -> Sequence[Action]:
+            do()
+            return ()
+
+        self._happen(acted)
+
     def look_at_clock(self) -> None:
         """See, before anybody is answered, whether the broker may still serve: the process may have been
         stopped for a while. Of timers and sockets it does not know which come first when it goes on.

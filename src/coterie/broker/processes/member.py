@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("coterie.broker")
 
+FAULT = "a fault in the broker: what it serves is not to be relied on"
 RETRY_MS = 200
 LOOK_EVERY_MS = 5
 
@@ -81,6 +82,14 @@ class ProcessMember:
     def refused(self, broker_epoch: int) -> None:
         """Take note that what is led is not to be relied on, which cannot be: files have one owner."""
         self._exit_with("the metadata contradict what this broker leads")
+
+    def act(self, do: Callable[[], None]) -> None:
+        """Do something that follows from an image: a fault in it ends the process."""
+        try:
+            do()
+        except Exception:
+            log.exception("an image could not be gone by")
+            self._exit_with(FAULT)
 
     # -- the session
 
