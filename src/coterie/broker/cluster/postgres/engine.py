@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
@@ -47,6 +48,8 @@ LEFT JOIN coterie.brokers AS broker ON broker.state <> 'fenced'
 LEFT JOIN me USING (broker_id)
 ORDER BY broker.broker_id
 """
+DELTAS_KEPT = 50
+MANY_PARTITIONS = 1_000
 LOCK_VERSION = "SELECT FROM coterie.cluster FOR UPDATE"
 # A standby that takes over, and was behind, does not know of the last blocks that were given out; whoever has
 # one goes on giving out its ids. So the ids of each timeline are others, 2^40 of them.
@@ -71,6 +74,7 @@ class PostgresEngine:
         self.history = ""
         """That of the membership that was opened last, "" before."""
         self._known = ("", Image())
+        self._deltas: list[Delta] = []  # that lead on from it, oldest first
         self._sessions: dict[PostgresSession, None] = {}  # those that are open
 
     def connect(
@@ -103,13 +107,34 @@ class PostgresEngine:
         self._sessions.pop(session, None)
 
     def image(self, history: str) -> Image:
-        """Return an image that changes of this history may begin with."""
+        """Return an image that changes of this history may begin with, as new as what was read of it."""
         known, image = self._known
-        return image if known == history else Image()
+        if known != history:
+            return Image()
+        deltas, self._deltas = self._deltas, []
+        try:
+            for delta in deltas:
+                image = image.after(delta)
+        except DoesNotFollow:
+            image = Image()
+        self._known = (history, image)
+        return image
 
     def note_image(self, history: str, image: Image) -> None:
         """Have later changes begin with an image: it is as the database has it."""
-        self._known = (history, image)
+        self._known, self._deltas = (history, image), []
+
+    def note_delta(self, history: str, delta: Delta) -> None:
+        """Have later changes begin with what was read. The image is made when one does: most brokers read far
+        more than they change.
+        """
+        known, image = self._known
+        if delta.above == 0:
+            self._known, self._deltas = (history, Image()), [delta]
+        elif known == history and delta.above == (self._deltas[-1] if self._deltas else image).version:
+            self._deltas.append(delta)
+            if len(self._deltas) >= DELTAS_KEPT:
+                self.image(history)
 
 
 class PostgresSession:
@@ -179,6 +204,9 @@ class PostgresSession:
                 return await self._heartbeat(connection, statement)
             case ReadDelta(above):
                 delta, _ = await read_rows(connection, above)
+                self._engine.note_delta(self.history, delta)
+                if len(delta.partitions) > MANY_PARTITIONS:
+                    await asyncio.sleep(0)  # others are answered before the next image is made
                 return delta
             case ReserveProducerIds():
                 first = await connection.fetchval(RESERVE, PRODUCER_ID_BLOCK)
@@ -199,14 +227,17 @@ class PostgresSession:
 
     async def _change(self, connection: Connection, change: Change) -> Changed | NotChanged:
         """Make a change. What the image lacks is read before others have to wait for the lock."""
-        image = await self._read_on(connection, self._engine.image(self.history))
+        image = self._engine.image(self.history)
         if isinstance(change, TakeOver | LeaveCluster):
             answer = await self._depart(connection, change, image)
-            if answer is None:  # others have changed something: perhaps they have made this very change
-                image = await self._read_on(connection, self._engine.image(self.history))
+            if not isinstance(
+                answer, Changed
+            ):  # nothing is known yet, or others have changed something since
+                image = await self._read_on(connection, image)
                 answer = await self._depart(connection, change, image)
             if answer is not None:
                 return answer
+        image = await self._read_on(connection, image)
         try:
             async with transaction(connection, lock_timeout=LOCK_TIMEOUT_MS, first=LOCK_VERSION):
                 image, delta = await self._make(connection, change, image)
@@ -218,12 +249,19 @@ class PostgresSession:
     async def _depart(
         self, connection: Connection, change: TakeOver | LeaveCluster, image: Image
     ) -> Changed | NotChanged | None:
-        """Make a change by which a broker is gone, in one statement; None if another has come before."""
-        self._engine.note_image(self.history, image)
-        delta = change.rows(image, 0)
+        """Make a change by which a broker is gone, in one statement; None if the image is not the newest any
+        more. A refusal is that of the image.
+        """
+        delta = await self._rows(change, image)
         if isinstance(delta, NotChanged):
             return delta
         return Changed(delta.version) if await depart(connection, change, delta) else None
+
+    async def _rows(self, change: TakeOver | LeaveCluster, image: Image) -> Delta | NotChanged:
+        """Return the rows of a change. Where there are many partitions others are answered meanwhile."""
+        if sum(topic.partitions for topic in image.topics()) <= MANY_PARTITIONS:
+            return change.rows(image, 0)
+        return await asyncio.to_thread(change.rows, image, 0)
 
     async def _make(self, connection: Connection, change: Change, image: Image) -> tuple[Image, Delta]:
         """Write a change under the lock, and return the image before it and its rows. Raises `_Refused`."""
@@ -239,11 +277,13 @@ class PostgresSession:
         return image, delta
 
     async def _read_on(self, connection: Connection, image: Image) -> Image:
-        """Return the image at the version that is seen now."""
+        """Return the image at the version that is seen now, with which later changes begin, too."""
         try:
-            return image.after((await read_rows(connection, image.version))[0])
+            image = image.after((await read_rows(connection, image.version))[0])
         except DoesNotFollow:
-            return await read_image(connection)
+            image = await read_image(connection)
+        self._engine.note_image(self.history, image)
+        return image
 
 
 class _Refused(Exception):
