@@ -95,6 +95,8 @@ class Broker:
         self.fates: list[Fate] = []
         """Of the next changes, one after another."""
         self.hosting = RecordingHosting()
+        self.known: list[list[tuple[int, ...]]] = []
+        """Who was live by the images of all, each time that the broker was said to serve."""
         self._timer = 0
         terms = LifecycleTerms()
         self.lifecycle = BrokerLifecycle(broker_id, terms, incarnation=UUID(int=cluster.next_number()))
@@ -106,7 +108,12 @@ class Broker:
             connect_ms=lambda: 1 if self.reaches else None,
         )
         self.member = ClusterMember(
-            self.lifecycle, engine, self.hosting, clock=lambda: cluster.now, arm=self._arm
+            self.lifecycle,
+            engine,
+            self.hosting,
+            clock=lambda: cluster.now,
+            arm=self._arm,
+            serving=lambda: self.known.append([one.member.image.live for one in cluster.brokers]),
         )
         self.member.begin()
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster.engine_kit import BROKERS, changes
-from cluster.members import Members, RecordingHosting
+from cluster.members import Broker, Members, RecordingHosting
 from coterie.broker.cluster.applying import contradicts, differences
 from coterie.broker.cluster.changes import (
     Changed,
@@ -62,10 +62,10 @@ def test_all_images_end_up_alike_and_every_election_is_applied(cluster: Members)
 
 def test_a_broker_that_was_stopped_looks_at_the_clock_before_anything_else(cluster: Members):
     broker = cluster.brokers[0]
-    cluster.now += 1_100  # nothing of the process runs
+    cluster.now = broker.lifecycle.serves_until_ms - 1  # nothing of the process runs
     broker.member.look_at_clock()
     assert broker.hosting.told[-1] != "suspend"
-    cluster.now += 200
+    cluster.now += 1
     broker.member.look_at_clock()
     assert broker.hosting.told[-1] == "suspend"
     broker.member.look_at_clock()
@@ -166,9 +166,19 @@ def test_a_change_is_answered_once_the_own_image_shows_it(cluster: Members):
 
 def test_a_topic_is_made_once_all_brokers_know_of_it(cluster: Members):
     answers = cluster.propose(cluster.brokers[0], CreateTopics((NewTopic(UUID(int=2), "new", ((1,),)),)))
-    cluster.until(lambda: answers, within_ms=10 + SEEN_WITHIN_MS)
+    assert cluster.until(lambda: answers) < 50  # soon after they do: heartbeats are sent every 300 ms else
     assert isinstance(answers[0], Changed)
     assert all(("new", 0) in broker.hosting.led for broker in cluster.brokers)
+
+
+def test_a_broker_is_said_to_serve_once_all_others_know_of_it():
+    cluster = Members(2)
+    cluster.run(1_000)
+    late = Broker(cluster, 3)
+    cluster.brokers.append(late)
+    took_ms = cluster.until(lambda: late.known)
+    assert late.known == [[(1, 2, 3)] * 3]
+    assert took_ms < 60
 
 
 def test_a_topic_is_made_though_a_broker_does_not_hear_of_it(cluster: Members):

@@ -32,7 +32,7 @@ class ClusteredNode:
 
     `clock` and `wall` return milliseconds, the first of a clock that never goes back; `alarm` has `ring`
     called at a time, `arm` has `member.tick`. `exit_with` ends the process, and says why; `serving` is called
-    whenever a broker epoch begins.
+    whenever a broker epoch has begun and the others know of it, or some time later.
     """
 
     def __init__(
@@ -88,10 +88,9 @@ class ClusteredNode:
             self.node.parts(HostingParts),
             store,
             listener=listener,
-            serving=serving,
             exit_with=exit_with,
         )
-        self.member = ClusterMember(lifecycle, engine, self.hosting, clock=clock, arm=arm)
+        self.member = ClusterMember(lifecycle, engine, self.hosting, clock=clock, arm=arm, serving=serving)
         self.hosting.member = self.member
         store.listener = self.hosting
         self.node.look_at_clock = self.member.look_at_clock

@@ -128,13 +128,9 @@ class NodeHosting:
         *,
         listener: str,
         exit_with: Callable[[str], None],
-        serving: Callable[[], None] = lambda: None,
     ) -> None:
-        """`listener` is the name of the one that clients use; `serving` is called when a broker epoch begins;
-        `exit_with` ends the process.
-        """
+        """`listener` is the name of the one that clients use; `exit_with` ends the process."""
         self.exit = exit_with
-        self._serving = serving
         self._settings = parts.settings
         self._leaders = parts.leadership
         self._elections = parts.elections
@@ -278,7 +274,6 @@ class NodeHosting:
         ]
         log.info("broker epoch %d begins; %d partitions are to be led", broker_epoch, len(led))
         self._lead(led, image)
-        self._serving()
 
     def suspend(self) -> None:
         """Answer that others may lead."""

@@ -46,6 +46,8 @@ ANNOUNCE_AFTER_MS = 100
 """How long a broker drains before the others are asked to give it nothing more: to ask takes a change, and
 the one by which others lead would wait for it.
 """
+LOOK_MS = (5, 10, 20, 40, 80, 160)
+"""Where somebody waits for the images of others, the pauses before the looks how far they are."""
 SAY_SO_MS = 500
 """How long a broker that has left says so to those who come."""
 
@@ -97,7 +99,10 @@ class BrokerLifecycle:
         self.image = Image()
         """The metadata that the broker goes by."""
         self.seen_by_all = 0
-        """The version that the image of every broker has reached which is not fenced."""
+        """The version that the image of every other broker has reached which is not fenced."""
+        self.awaited = 0
+        """The highest version that somebody has waited for all to have reached."""
+        self._looked = 0  # how often it was looked how far they are
         self._terms = terms
         self._registration = RegisterBroker(broker_id, incarnation, 0, listeners, rack, level, software)
         self._judging = Judging(terms)
@@ -194,7 +199,9 @@ class BrokerLifecycle:
         if heartbeat is self._heartbeat and self._phase is not Phase.ENDED:
             self._heartbeat = None
             self._newest = max(self._newest, answer.version)
-            self.seen_by_all = min((one.seen for one in answer.brokers), default=0)
+            others = (one.seen for one in answer.brokers if one.broker_id != self.broker_id)
+            self.seen_by_all = min(others, default=answer.version)
+            self._look_soon(now_ms)
             if answer.version < self.image.version:
                 self._read_all_anew()
             if answer.counted:
@@ -221,6 +228,8 @@ class BrokerLifecycle:
                 self._read_all_anew()
             else:
                 self._whole = False
+                if self._phase is Phase.LIVE and delta.above and _is_waited_for(delta):
+                    self._heartbeat_at_ms = min(self._heartbeat_at_ms, now_ms)
                 self._look_at_own_row(now_ms)
         return self._due_actions(now_ms)
 
@@ -259,6 +268,16 @@ class BrokerLifecycle:
         self._look_at_clock(now_ms)
         if broker_epoch == self.broker_epoch != 0:
             self._epoch_gone(now_ms)
+        return self._due_actions(now_ms)
+
+    def await_seen(self, version: int, now_ms: int) -> list[Action]:
+        """Somebody waits for the images of all to reach a version: heartbeats, whose answers tell, are sent
+        sooner than they are due for some moments.
+        """
+        self._look_at_clock(now_ms)
+        if version > self.awaited:
+            self.awaited, self._looked = version, 0
+            self._look_soon(now_ms)
         return self._due_actions(now_ms)
 
     def terminate(self, now_ms: int) -> list[Action]:
@@ -304,6 +323,12 @@ class BrokerLifecycle:
                 change = TakeOver(one.broker_id, one.broker_epoch, one.beats)
                 self._taking_over[one.broker_id] = change
                 self._actions.append(change)
+
+    def _look_soon(self, now_ms: int) -> None:
+        """Have the next heartbeat be early if somebody waits for what the others have seen."""
+        if self.seen_by_all < self.awaited and self._looked < len(LOOK_MS):
+            self._heartbeat_at_ms = min(self._heartbeat_at_ms, now_ms + LOOK_MS[self._looked])
+            self._looked += 1
 
     def _serve_if_possible(self, now_ms: int) -> None:
         """Begin to serve, or to serve again: the epoch stands, and the image has what was decided with it."""
@@ -485,3 +510,8 @@ class BrokerLifecycle:
         if self._announce_at_ms is not None and self._is_due(self._announce_at_ms, now_ms):
             self._announce_at_ms = None
             self._actions.append(StartLeaving(self.broker_id, self.broker_epoch))
+
+
+def _is_waited_for(delta: Delta) -> bool:
+    """Return whether somebody may wait until all have seen a delta: whoever makes a topic, or has come."""
+    return bool(delta.topics) or any(row.state is BrokerState.LIVE for row in delta.brokers)

@@ -43,9 +43,19 @@ class MadeChanges:
         return any(made.shown for made in self._waiting)
 
     @property
+    def awaited(self) -> int:
+        """The version that the images of all are to reach, 0 if that is not waited for."""
+        return max((made.answer.version for made in self._waiting if made.shown), default=0)
+
+    @property
     def next_ms(self) -> int | None:
         """When one is answered at the latest."""
         return min((made.by_ms for made in self._waiting), default=None)
+
+    def await_seen(self, version: int, done: Callable[[], None]) -> None:
+        """Have `done` called once the images of all have reached a version, or some time later."""
+        by_ms = self._clock() + APPLIED_WITHIN_MS
+        self._waiting.append(MadeChange(Changed(version), lambda _: done(), by_all=True, by_ms=by_ms))
 
     def taking(
         self, change: Change, answered: Proposed, made: Callable[[int], None]

@@ -1,12 +1,12 @@
 """A broker as a member of its cluster: what its life wants done, is done. Without input or output.
 
-`BrokerLifecycle` decides; this sends its statements, feeds the answers back, keeps its two sessions with the
+`BrokerLifecycle` decides; this sends its statements, feeds the answers back, keeps its three sessions with the
 engine and its one timer, and tells `Hosting` what it may serve. Beside that it has metadata changed on behalf
 of clients, and gives partitions back to their preferred leaders.
 
-One session is the broker's membership: heartbeats alone. The other is for statements that may have to wait;
-what waits too long there is given up with the session. An image is applied before anything that follows from
-it is done.
+One session is the broker's membership: heartbeats alone. One reads the metadata, and one is for what may have
+to wait for others: the changes. What waits too long is given up with its session. An image is applied before
+anything that follows from it is done.
 """
 
 from __future__ import annotations
@@ -100,14 +100,14 @@ class Hosting(Protocol):
 
 @dataclass(slots=True, eq=False)
 class _Sent:
-    """A statement on the session for statements."""
+    """A statement on a session."""
 
     statement: Statement
     answered: Callable[[Answer | None], None]
 
 
 class _Statements:
-    """The session for statements, opened when there is one to send; what waits too long ends it."""
+    """A session for statements, opened when there is one to send; what waits too long ends it."""
 
     def __init__(self, engine: MetadataEngine, clock: Callable[[], int]) -> None:
         self._engine = engine
@@ -195,7 +195,9 @@ class ClusterMember:
         *,
         clock: Callable[[], int],
         arm: Callable[[int | None], None],
+        serving: Callable[[], None] = lambda: None,
     ) -> None:
+        """`serving` is called when a broker epoch has begun and the others know of it, or some time later."""
         self.lifecycle = lifecycle
         self.history: str | None = None
         """That of the engine whose metadata the broker goes by; None before it has connected."""
@@ -203,7 +205,9 @@ class ClusterMember:
         self._hosting = hosting
         self._clock = clock
         self._arm = arm
-        self._statements = _Statements(engine, clock)
+        self._serving = serving
+        self._reads = _Statements(engine, clock)
+        self._changes = _Statements(engine, clock)
         self._membership: MetadataSession | None = None
         self._attempt = 0
         self._serves_until_ms = NEVER  # where it serves
@@ -226,7 +230,9 @@ class ClusterMember:
 
     def tick(self) -> None:
         """Look at the clock, and do what is due."""
-        self._statements.give_up_late(self._clock())
+        now_ms = self._clock()
+        self._reads.give_up_late(now_ms)
+        self._changes.give_up_late(now_ms)
         self._happen(self.lifecycle.tick)
 
     def terminate(self) -> None:
@@ -265,7 +271,7 @@ class ClusterMember:
         not known. What makes topics is answered when all brokers know of them, or some time later.
         """
         taking = self._made.taking(change, answered, self._change_made)
-        self._statements.send(change, taking)
+        self._changes.send(change, taking)
         self._arm_next()
 
     def _change_made(self, version: int) -> None:
@@ -273,7 +279,7 @@ class ClusterMember:
 
     def reserve_producer_ids(self, answered: Callable[[ProducerIds | None], None]) -> None:
         """Have a block of producer ids that no other broker gets; None if there is none to be had now."""
-        self._statements.send(ReserveProducerIds(), taking_ids(answered))
+        self._changes.send(ReserveProducerIds(), taking_ids(answered))
         self._arm_next()
 
     # -- events and what they lead to
@@ -300,11 +306,17 @@ class ClusterMember:
             self._give_back()
             if self._made:
                 self._made.answer(own=self._applied.version, all_=self.lifecycle.seen_by_all)
+            self._await_seen()
             self._arm_next()
         except Exception:
             self._failed = True
             log.exception("the broker's membership has failed")
             self._exit(FAULT)
+
+    def _await_seen(self) -> None:
+        awaited = self._made.awaited
+        if awaited > self.lifecycle.awaited:
+            self._happen(lambda now_ms: self.lifecycle.await_seen(awaited, now_ms))
 
     def _apply_image(self) -> None:
         before, after = self._applied, self.lifecycle.image
@@ -322,6 +334,7 @@ class ClusterMember:
             case Serve(broker_epoch):
                 self.giving, self._give = GivingBack(self.lifecycle.broker_id, broker_epoch), True
                 self._hosting.serve(broker_epoch)
+                self._made.await_seen(broker_epoch, self._serving)
             case Suspend():
                 self._hosting.suspend()
             case Resume(anew):
@@ -345,7 +358,8 @@ class ClusterMember:
         self._attempt += 1
         if self._membership is not None:
             self._membership.close()
-        self._statements.close()
+        self._reads.close()
+        self._changes.close()
         self._hosting.exit(sentence)
 
     # -- sessions
@@ -401,7 +415,7 @@ class ClusterMember:
             else:
                 self._happen(lambda now_ms: lifecycle.unanswered(statement, now_ms))
 
-        self._statements.send(statement, answered)
+        (self._reads if isinstance(statement, ReadDelta) else self._changes).send(statement, answered)
 
     # -- giving back
 
@@ -433,13 +447,13 @@ class ClusterMember:
                 self._retry_ms = self._clock() + RETRY_MS
                 self._arm_next()
 
-        self._statements.send(offer, answered)
+        self._changes.send(offer, answered)
         self._arm_next()
 
     def _arm_next(self) -> None:
         if self._acting:
             return
-        times = [self.lifecycle.next_ms, self._statements.next_ms, self._made.next_ms]
+        times = [self.lifecycle.next_ms, self._reads.next_ms, self._changes.next_ms, self._made.next_ms]
         if self.lifecycle.phase is Phase.LIVE:
             times.append(self._give_next_ms)
         if self.lifecycle.phase is not Phase.ENDED:
