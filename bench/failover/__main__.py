@@ -4,7 +4,8 @@ A member in each group sends a heartbeat and a commit every few milliseconds, ov
 A round ends one broker; each member of its groups has a longest time between two answers free of error, for
 heartbeats and for commits, and the round has that of the slowest. HOW is of `kill` (SIGKILL), `counting`
 (SIGKILL where the database's sessions are not looked at) and `stop` (SIGTERM), all by default; and `offsets`
-(SIGKILL where one shard has 1.2 million offsets) and `partitions` (SIGKILL of who leads 10,000 partitions).
+(SIGKILL where one shard has 1.2 million offsets), `partitions` (SIGKILL of who leads 10,000 partitions) and
+`groups` (SIGKILL where there are 50,000 more groups of 2 members and 10 offsets each).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from bench.machine import describe
 from bench.postgres import Server, ensure_installed
 
 BY_DEFAULT = ("kill", "counting", "stop")
-HOWS = (*BY_DEFAULT, "offsets", "partitions")
+HOWS = (*BY_DEFAULT, "offsets", "partitions", "groups")
 COLUMNS = ("heartbeats", "commits", "elsewhere")
 
 

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from bench.failover.filling import fill_offsets, fill_partitions, make_topics
+from bench.failover.filling import fill_groups, fill_offsets, fill_partitions, make_topics
 from bench.failover.phases import Phases, phases
 from bench.failover.probe import TOPIC, Address, Member, Probe, longest, served_again
 from bench.postgres import Server
@@ -63,6 +63,12 @@ class Rounds:
             await fill_offsets(address, self.probe.members[0].group, len(self.cluster.leaders(OFFSETS_TOPIC)))
         elif how == "partitions":
             await fill_partitions(address, 1)
+        elif how == "groups":
+            cluster = self.cluster
+            await asyncio.to_thread(cluster.stop)
+            await fill_groups(cluster.server.url(cluster.database))
+            await asyncio.to_thread(cluster.start)
+            self.probe.lost.set()
 
     async def _victim(self, how: str, at: int) -> StoreBroker:
         """Return the broker to go: who leads what there is much of, else each in turn."""

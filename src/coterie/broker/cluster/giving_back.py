@@ -8,11 +8,10 @@ more. If the other did not take it, it gives it to itself, in the next.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from coterie.broker.cluster.changes import Changed, GiveLeadership, NotChanged, PartitionKey
 from coterie.broker.cluster.image import Image, PartitionRow
-from coterie.broker.cluster.leaders import led_by
 
 AFTER_MS = 10_000
 """How long a preferred leader has to be live before it is given anything."""
@@ -75,13 +74,16 @@ class GivingBack:
     def _to_give(self, image: Image, now_ms: int) -> list[tuple[PartitionRow, int]]:
         """Return the partitions that others are to lead by now, by their ids, and who is to."""
         since = {one: at_ms for (one, _), at_ms in self._live_since.items() if one != self._broker_id}
+        me, preferred = self._broker_id, (self._broker_id,)
         elsewhere = [
             row
-            for row in self._led(image)
-            if row.replicas[:1] != (self._broker_id,) or row.next_leader is not None
+            for row in image.all_partitions()
+            if row.leader == me
+            and (row.replicas[:1] != preferred or row.next_leader is not None)
+            and self.leads(row)
         ]
         found = [(row, self._next_leader(row, since, now_ms)) for row in elsewhere]
-        waiting = [(row, *next_leader) for row, next_leader in found if next_leader is not None]
+        waiting = sorted((row, *next_leader) for row, next_leader in found if next_leader is not None)
         self.next_ms = min((at_ms for *_, at_ms in waiting), default=None)
         return [(row, to) for row, to, at_ms in waiting if at_ms <= now_ms]
 
@@ -96,9 +98,6 @@ class GivingBack:
         candidates = row.replicas[:1] if self._broker_id in row.replicas else row.replicas
         to = next((one for one in candidates if one in since), None)
         return None if to is None else (to, since[to] + AFTER_MS)
-
-    def _led(self, image: Image) -> Iterable[PartitionRow]:
-        return (row for row in led_by(image, self._broker_id) if self.leads(row))
 
 
 def _key(row: PartitionRow) -> PartitionKey:
