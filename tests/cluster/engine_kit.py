@@ -341,6 +341,22 @@ class EngineKit:
             assert image.live == (1,)
             assert [(row.leader, row.leader_epoch) for row in image.all_partitions()] == [(1, 1), (1, 0)]
 
+    def test_who_takes_over_or_leaves_goes_by_what_there_is_and_not_by_what_it_has_read(self):
+        with self.stage() as stage:
+            one, other = Broker(stage, 1), Broker(stage, 2)
+            one.register()
+            other.register()
+            one.read_on()
+            other.change(CreateTopics((topic(1, "a", (1,), (2,)),)))
+            one.change(LeaveCluster(1, one.broker_epoch))
+            image = other.read_on()
+            assert [row.leader for row in image.partitions(UUID(int=1))] == [2, 2]
+            one.register(one.broker_epoch)
+            one.read_on()
+            other.change(CreateTopics((topic(2, "b", (2,)),)))
+            one.change(TakeOver(2, other.broker_epoch, one.beats(2)))
+            assert [row.leader for row in one.read_on().all_partitions()] == [1, 1, 1]
+
     def test_a_broker_is_present_while_its_membership_is_open(self):
         with self.stage() as stage:
             one, other = Broker(stage, 1), Broker(stage, 2)

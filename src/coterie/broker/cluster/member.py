@@ -1,6 +1,6 @@
 """A broker as a member of its cluster: what its life wants done, is done. Without input or output.
 
-`BrokerLifecycle` decides; this sends its statements, feeds the answers back, keeps its three sessions with the
+`BrokerLifecycle` decides; this sends its statements, feeds the answers back, keeps its sessions with the
 engine and its one timer, and tells `Hosting` what it may serve. Beside that it has metadata changed on behalf
 of clients, and gives partitions back to their preferred leaders.
 

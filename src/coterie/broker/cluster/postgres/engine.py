@@ -13,7 +13,7 @@ from coterie.broker.cluster.engine import MetadataSession
 from coterie.broker.cluster.image import Delta, DoesNotFollow, Image
 from coterie.broker.cluster.postgres.rows import read_image, read_rows
 from coterie.broker.cluster.postgres.sweeping import Sweeper
-from coterie.broker.cluster.postgres.writing import CHANNEL, LOCK_TIMEOUT_MS, depart, write
+from coterie.broker.cluster.postgres.writing import CHANNEL, LOCK_TIMEOUT_MS, depart, prepare_departure, write
 from coterie.broker.cluster.statements import (
     Answer,
     BrokerHeartbeat,
@@ -181,6 +181,8 @@ class PostgresSession:
         if notified is not None:
             await connection.add_listener(CHANNEL, lambda *heard: notified(int(heard[-1])))
             await self._be_present(connection)
+        else:
+            await prepare_departure(connection)  # groups wait for it then, and a round trip takes long
         return await read_history(connection)
 
     async def _be_present(self, connection: Connection) -> None:

@@ -16,7 +16,7 @@ from coterie.broker.cluster.changes import (
     UnregisterBroker,
     Why,
 )
-from coterie.broker.cluster.image import BrokerRow, Delta, PartitionRow, SettingRow, TopicRow
+from coterie.broker.cluster.image import BrokerRow, BrokerState, Delta, PartitionRow, SettingRow, TopicRow
 from coterie.storage.postgres.connecting import within_ms
 from coterie.storage.postgres.serial import Connection
 
@@ -94,6 +94,11 @@ moved AS (
 next AS (UPDATE coterie.cluster SET version = gone.version FROM gone RETURNING cluster.version)
 SELECT pg_notify($9, version::text) FROM next
 """
+
+
+async def prepare_departure(connection: Connection) -> None:
+    """Have the server know the statement by which a broker is gone, which then does nothing."""
+    await connection.fetch(DEPART, -1, -1, None, BrokerState.FENCED.value, (), (), (), (), CHANNEL)
 
 
 async def depart(connection: Connection, change: TakeOver | LeaveCluster, delta: Delta) -> bool:
