@@ -66,6 +66,16 @@ def transaction_of_command(connection: Connection, mode: str = "") -> AbstractAs
     )
 
 
+async def done_beside(work: Callable[..., T], *arguments: object) -> T:
+    """Return the result of work that takes long, done in a thread: others are answered meanwhile."""
+    return await asyncio.to_thread(work, *arguments)
+
+
+async def after_others() -> None:
+    """Return once what waits for the event loop has had its turn."""
+    await asyncio.sleep(0)
+
+
 class SerialConnection:
     """One connection, from `open` until it ends by itself or by `close`. It is not opened again."""
 

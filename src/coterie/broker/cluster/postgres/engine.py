@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
@@ -25,7 +24,13 @@ from coterie.broker.cluster.statements import (
     Statement,
 )
 from coterie.storage.postgres.connecting import Connections, read_history, within_ms
-from coterie.storage.postgres.serial import Connection, SerialConnection, transaction
+from coterie.storage.postgres.serial import (
+    Connection,
+    SerialConnection,
+    after_others,
+    done_beside,
+    transaction,
+)
 
 log = logging.getLogger("coterie.broker")
 
@@ -208,7 +213,7 @@ class PostgresSession:
                 delta, _ = await read_rows(connection, above)
                 self._engine.note_delta(self.history, delta)
                 if len(delta.partitions) > MANY_PARTITIONS:
-                    await asyncio.sleep(0)  # others are answered before the next image is made
+                    await after_others()  # before the next image is made, which takes long as well
                 return delta
             case ReserveProducerIds():
                 first = await connection.fetchval(RESERVE, PRODUCER_ID_BLOCK)
@@ -263,7 +268,7 @@ class PostgresSession:
         """Return the rows of a change. Where there are many partitions others are answered meanwhile."""
         if sum(topic.partitions for topic in image.topics()) <= MANY_PARTITIONS:
             return change.rows(image, 0)
-        return await asyncio.to_thread(change.rows, image, 0)
+        return await done_beside(change.rows, image, 0)
 
     async def _make(self, connection: Connection, change: Change, image: Image) -> tuple[Image, Delta]:
         """Write a change under the lock, and return the image before it and its rows. Raises `_Refused`."""
