@@ -139,3 +139,17 @@ def stalls(history: History, kind: str, partition: int) -> Iterator[tuple[int, i
     for one in history.stalls:
         if (one.kind, one.partition) == (kind, partition):
             yield one.from_ms, one.to_ms
+
+
+def told(generation: int, why: list[str], **members: list[int]) -> bytes:
+    """Return what a coordinator tells of a rebalance, a second after the one before it."""
+    owners = {
+        name: {"client_id": name, "host": "/h", "instance_id": None, "partitions": {"t": numbers}}
+        for name, numbers in members.items()
+    }
+    fields = {
+        "kind": "rebalance", "group": "g", "generation": generation, "why": why, "at": generation * 1000,
+        "formed_at": generation * 1000 + 100, "protocol": "range", "leader": "a", "members": owners,
+        "joined": [], "left": [],
+    }  # fmt: skip
+    return json.dumps(fields).encode()

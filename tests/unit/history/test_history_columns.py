@@ -25,7 +25,9 @@ from coterie.spark.history.commits import commits_of_units  # noqa: E402
 from coterie.spark.history.files import Unit, shared_out, units  # noqa: E402
 from coterie.spark.history.histories import packed_histories  # noqa: E402
 from coterie.spark.history.reading import (  # noqa: E402
+    ORDER,
     events_of_records,
+    events_of_story,
     events_of_units,
     histories_of_units,
 )
@@ -46,7 +48,7 @@ from coterie.wire.payloads.consumer_offsets import (  # noqa: E402
     offset_commit_record,
 )
 from coterie.wire.records.batches import Record, build_batch  # noqa: E402
-from unit.history.history_rig import CAPTURES, Tale, captured_history  # noqa: E402
+from unit.history.history_rig import CAPTURES, Tale, captured_history, told  # noqa: E402
 
 texts = st.text(max_size=200)
 values = st.builds(
@@ -246,6 +248,24 @@ def test_groups_told_together_in_columns_are_those_told_one_by_one(some):
     found = {one.group_id: one for one in histories_in(batch.to_pylist()[0])}
     for name, tale in logs:
         assert found.get(name, History(name)) == history_of(name, tale.entries, tale.runs)
+
+
+def test_what_several_coordinators_tell_of_a_group_is_put_in_the_order_of_time():
+    first, second, third = (told(number, ["member-joined"], a=[0]) for number in (1, 2, 3))
+
+    def lines(*values: bytes) -> dict[str, pa.Array]:
+        keys = pa.array([b"g"] * len(values), pa.binary())
+        return {"key": keys, "value": pa.array(values, pa.binary()), "offset": pa.array(range(len(values)))}
+
+    by_partition = [*events_of_story([lines(third)], 0), *events_of_story([lines(first, second)], 1)]
+    live = pa.RecordBatch.from_pydict(lines(third, first, second) | {"partition": pa.array([0, 1, 1])})
+
+    for events in (by_partition, [*events_of_story([live])]):
+        (batch,) = packed_histories(pa.Table.from_batches(events).sort_by(ORDER).to_batches())
+        ((history,),) = (tuple(histories_in(row)) for row in batch.to_pylist())
+        assert [(one.generation, one.formed_at) for one in history.generations] == [
+            (1, 1_100), (2, 2_100), (3, 3_100)
+        ]  # fmt: skip
 
 
 gaps_ms = st.sampled_from((0, 500, 1_000, 1_000, 1_000, 1_000, 3_000, 5_000, 12_000, 60_000))

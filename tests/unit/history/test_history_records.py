@@ -29,7 +29,7 @@ from coterie.wire.payloads.consumer_offsets import (
     offset_commit_record,
 )
 from coterie.wire.records.batches import Record, build_batch, build_marker
-from unit.history.history_rig import Tale
+from unit.history.history_rig import Tale, told
 
 TOPIC = UUID("e6237957-3be0-4e22-8d3c-d4f4b973e308")
 OWNED = b"\x02" + TOPIC.bytes + b"\x03" + b"\0\0\0\0" + b"\0\0\0\1" + b"\0"
@@ -132,19 +132,6 @@ def test_a_run_ends_with_the_generation_and_with_the_quarter_of_the_day():
     found = [Commit(0, 0, "t", 0, 1, 1), Commit(1, 1, "t", 0, 1, 2), Commit(2, RUN_ENDS_MS, "t", 0, 1, 2)]
 
     assert [run.count for run in runs_of(found)] == [1, 1, 1]
-
-
-def told(generation: int, why: list[str], **members: list[int]) -> bytes:
-    seats = {
-        name: {"client_id": name, "host": "/h", "instance_id": None, "partitions": {"t": numbers}}
-        for name, numbers in members.items()
-    }
-    fields = {
-        "kind": "rebalance", "group": "g", "generation": generation, "why": why, "at": generation * 1000,
-        "formed_at": generation * 1000 + 100, "protocol": "range", "leader": "a", "members": seats,
-        "joined": [], "left": [],
-    }  # fmt: skip
-    return json.dumps(fields).encode()
 
 
 def test_what_the_story_tells_is_certain():

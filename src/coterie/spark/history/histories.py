@@ -9,7 +9,8 @@ import gc
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import repeat
+from itertools import groupby, repeat
+from operator import itemgetter
 from typing import Any
 from uuid import UUID
 
@@ -18,13 +19,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from coterie.base.ids import TopicPartition
-from coterie.history.from_story import overlaid, read_story
+from coterie.history.from_story import overlaid, read_stories
 from coterie.history.group import group_history
 from coterie.history.log.records import CLASSIC, NEXT_GENERATION, OFFSET_KINDS, Entry, read_entry
 from coterie.history.log.runs import Run
 from coterie.history.ownership import Silence
 from coterie.history.tables import History
-from coterie.spark.history.reduce import RUN, STORY_LINE
+from coterie.spark.history.reduce import PARTITION_AT, RUN, STORY_LINE
 from coterie.spark.history.schemas import TABLES, packed_batch, rows_batch
 from coterie.spark.history.silences import Ints, RunColumns, silences_in
 from coterie.wire.payloads.consumer_offsets import read_group_value
@@ -146,8 +147,13 @@ class Groups:
             partition: self.silences[first] for partition, first, _ in stretches if first in self.silences
         }
         found = group_history(name, self.entries_of(number), runs, silent)
-        story = [value for kind, *_, value in self.records_of(number) if kind == STORY_LINE and value]
-        return overlaid(found, read_story(story).get(name, ())) if story else found
+        lines = [
+            (place >> PARTITION_AT, value)
+            for kind, place, *_, value in self.records_of(number)
+            if kind == STORY_LINE and value
+        ]
+        parts = ([value for _, value in part] for _, part in groupby(lines, key=itemgetter(0)))
+        return overlaid(found, read_stories(parts).get(name, ())) if lines else found
 
 
 def partitions_in(events: pa.Table) -> tuple[list[str], Ints, Ints]:

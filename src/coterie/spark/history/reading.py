@@ -16,7 +16,7 @@ from coterie.history.log.layout import STORY
 from coterie.history.log.segments import unfinished
 from coterie.spark.history.files import Unit
 from coterie.spark.history.histories import no_collector, packed_histories
-from coterie.spark.history.reduce import STORY_LINE, Reducer, batches_of, filled
+from coterie.spark.history.reduce import PARTITION_AT, STORY_LINE, Reducer, batches_of, filled
 from coterie.spark.worker_reuse import settle
 from coterie.wire.records.batches import CONTROL_BIT, TRANSACTIONAL_BIT
 
@@ -29,7 +29,7 @@ def events_of_units(units: Iterable[Unit]) -> Iterator[pa.RecordBatch]:
     """Yield the events of some units, each of which stands for itself."""
     for unit in units:
         if unit.topic == STORY:
-            yield from events_of_story(decoded(unit))
+            yield from events_of_story(decoded(unit), unit.partition)
             continue
         reducer = Reducer()
         yield from batches_of(reducer, (taken(reducer, columns) for columns in decoded(unit)))
@@ -101,15 +101,21 @@ def taken(reducer: Reducer, columns: dict[str, pa.Array]) -> pa.RecordBatch | No
     return reducer.take(columns["key"], columns["value"], places, stamps_ms)
 
 
-def events_of_story(found: Iterable[Mapping[str, pa.Array] | pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield lines of our own story as events of their groups."""
+def events_of_story(
+    found: Iterable[Mapping[str, pa.Array] | pa.RecordBatch], partition: int | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yield lines of our own story as events of their groups. Where they are not all of one partition each
+    says which. In their places those of one partition come together: several coordinators tell of a group.
+    """
     for columns in found:
+        partitions = columns["partition"].to_numpy() if partition is None else np.int64(partition)
+        offsets = columns["offset"].to_numpy(zero_copy_only=False)
         keys = [b"" if key is None else key for key in columns["key"].to_pylist()]
         count = len(keys)
         events = {
             "group_id": pa.array([key.decode(errors="replace") for key in keys], pa.string()),
             "kind": pa.array(np.full(count, STORY_LINE, np.int32)),
-            "place": columns["offset"],
+            "place": pa.array((partitions.astype(np.int64) << PARTITION_AT) + offsets),
             "value": columns["value"],
         }
         yield filled(events, count)

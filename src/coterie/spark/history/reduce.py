@@ -25,6 +25,8 @@ Bytes = npt.NDArray[np.uint8]
 
 RUN, STORY_LINE = -1, -2
 """Kinds of events that are no records: a run of commits, a line of our own story."""
+PARTITION_AT = 48
+"""The place of a line of our own story is its offset, and from this bit on the number of its partition."""
 
 EVENTS = pa.schema(
     [

@@ -209,7 +209,7 @@ def read_records(
     columns = records.select("key", "value", "partition", "offset", "timestamp")
     events = columns.mapInArrow(reading.events_of_records, spark_type(EVENTS))
     if story is not None:
-        lines = story.select("key", "value", "offset")
+        lines = story.select("key", "value", "partition", "offset")
         events = events.union(lines.mapInArrow(reading.events_of_story, spark_type(EVENTS)))
     return Histories(events, columns.mapInArrow(commits_of_records, spark_type(COMMITS)), ends)
 
