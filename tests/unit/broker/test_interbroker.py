@@ -494,6 +494,18 @@ def test_markers_of_a_connection_that_was_given_up_are_not_written(rig: Asking):
     assert log.end_offset == 2
 
 
+def test_a_partition_that_a_marker_names_often_gets_it_once(rig: Asking):
+    """A few bytes that are sent again would be a row's part each, for whoever takes over to read."""
+    rig.node.elections.heard(A, 1, 2)
+    topic = part(WRITE_MARKERS, 2, "WritableTxnMarkerTopic", name="orders", partition_indexes=(0, 0, 0))
+    marker = replace(a_marker(), topics=(topic, topic))
+
+    answer = rig.client("kafka-transactions").ask(WRITE_MARKERS, 2, markers=(marker, a_marker()))
+
+    assert code_of(answer) == Code.NONE
+    assert rig.node.replica_manager.logs[A].end_offset == 2
+
+
 def test_markers_meant_for_the_leader_of_another_epoch_are_not_written(rig: Asking):
     """The partition may have moved away and back, and its coordinator have had the marker written there."""
     name = SenderName(2, lambda: UUID(int=5)).next_client_id("markers")

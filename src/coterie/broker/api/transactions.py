@@ -361,11 +361,13 @@ def write_txn_markers(parts: Parts, ctx: Context, request: Any) -> Any:
 def _write_markers(parts: Parts, ctx: Context, request: Any) -> Pieces[Any]:
     wanted = []
     for marker in request.markers:
+        named: dict[TopicPartition, None] = {}  # a few bytes that are sent again would be a marker each
         for topic in marker.topics:
-            wanted += yield from gathered(
-                (marker, TopicPartition(topic.name, index)) for index in topic.partition_indexes
+            named |= yield from mapped(
+                (TopicPartition(topic.name, index), None) for index in topic.partition_indexes
             )
             yield
+        wanted += yield from gathered((marker, watched) for watched in named)
         yield
     marked = Marked(ctx, len(wanted))
     if not wanted:
