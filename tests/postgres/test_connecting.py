@@ -6,7 +6,7 @@ import asyncio
 import logging
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import asyncpg
@@ -14,6 +14,8 @@ import pytest
 from bench.postgres import USER, Server
 
 from coterie.base.errors import CoterieError
+from coterie.storage.postgres import serial
+from coterie.storage.postgres.advice import connect_or_say
 from coterie.storage.postgres.connecting import (
     Connections,
     DatabaseAddress,
@@ -26,6 +28,9 @@ from coterie.storage.postgres.serial import SerialConnection
 from coterie.storage.remote.session import Broken, Failed, Look, Verdict, verdict_of
 
 from .rigs.lane_places import PLACE, InPostgres
+
+LOCK = "SELECT pg_advisory_lock(4711)"
+WAITING = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 4711 AND NOT granted"
 
 
 def test_a_password_is_never_shown():
@@ -40,6 +45,8 @@ def test_a_password_is_never_shown():
         ("mysql://db/coterie", "begins with postgresql://, and this is mysql://"),
         ("postgresql://db", "names the database"),
         ("postgresql://db:port/coterie", "a port that is no number: port"),
+        ("postgresql://db:99999/coterie", "a port that is none: 99999"),
+        ("postgresql://[::1/coterie", "no URL: Invalid IPv6 URL"),
     ],
 )
 def test_what_is_no_address_is_refused_with_a_sentence(url: str, sentence: str):
@@ -169,6 +176,57 @@ def test_a_value_that_cannot_be_sent_has_done_nothing():
 
     assert isinstance(answer, Failed)
     assert verdict_of(answer.sqlstate) is Verdict.REFUSE
+
+
+# -- servers
+
+
+def test_who_is_gone_waits_for_no_lock_any_longer(address: DatabaseAddress):
+    """A table is locked for a minute, and each attempt of a minute would be a connection that is taken."""
+
+    async def give_up(holder: Any) -> None:
+        connection = SerialConnection(Connections(address, asyncio.get_running_loop()))
+        opened = asyncio.Event()
+        connection.open(lambda _: asyncio.sleep(0), lambda _: opened.set(), lambda: None)
+        await opened.wait()
+        connection.run(lambda driver: driver.execute(LOCK), lambda _: None)
+        while await holder.fetchval(WAITING) == 0:
+            pass
+        connection.close()
+
+    asyncio.run(while_locked(address, give_up))
+
+
+def test_a_connection_that_is_not_begun_in_time_is_given_up(
+    address: DatabaseAddress, monkeypatch: pytest.MonkeyPatch
+):
+    """Whoever asked for it asks for another, and for another: each would wait until the table is let go."""
+    monkeypatch.setattr(serial, "BEGIN_WITHIN_S", 0)
+
+    async def begin(holder: Any) -> None:
+        ended = asyncio.Event()
+        connection = SerialConnection(Connections(address, asyncio.get_running_loop()))
+        connection.open(lambda driver: driver.execute(LOCK), pytest.fail, ended.set)
+        await ended.wait()
+
+    asyncio.run(while_locked(address, begin))
+
+
+async def while_locked(address: DatabaseAddress, do: Callable[[Any], Awaitable[None]]) -> None:
+    """Do something while another has the lock, and return once nobody waits for it."""
+    holder = await connect(address)
+    await holder.execute(LOCK)
+    await do(holder)
+    while await holder.fetchval(WAITING):
+        pass
+    await holder.close()
+
+
+def test_a_server_that_takes_no_writes_is_said_to_take_none(server: Server, database: str):
+    server.sql("postgres", f"ALTER DATABASE {database} SET default_transaction_read_only = on")
+
+    with pytest.raises(CoterieError, match="takes writes: this one is a standby, or has default_transaction"):
+        asyncio.run(connect_or_say(DatabaseAddress(server.url(database))))
 
 
 # -- a connection that is given up in the middle of a call of the driver, which may raise anything then

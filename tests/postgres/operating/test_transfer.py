@@ -96,6 +96,24 @@ def test_a_disk_that_does_not_take_it_is_not_taken_for_the_database(address: Dat
     assert re.fullmatch(f"cannot use {folder}/[^ ]*: No such file or directory", str(raised.value))
 
 
+def test_the_directory_may_be_the_one_that_one_is_in(
+    address: DatabaseAddress, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    before = directory_of(tmp_path / "before", A_BIT_OF_ALL)
+    bring_in(before, address)
+    (tmp_path / "after").mkdir()
+    monkeypatch.chdir(tmp_path / "after")
+
+    write_out(address, Path())
+
+    assert facts_of(tmp_path / "after").logs == facts_of(before).logs
+
+
+def test_a_directory_that_has_no_name_is_refused_with_a_sentence():
+    with pytest.raises(CoterieError, match="/ is not empty"), new_directory(Path("/")):
+        pass
+
+
 @settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(done=st.lists(steps, max_size=40))
 def test_a_directory_comes_out_as_it_went_in(server: Server, with_tables: str, done: list[Step]):

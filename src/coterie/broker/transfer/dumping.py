@@ -56,17 +56,18 @@ def new_directory(directory: Path) -> Iterator[Path]:
     Where that fails nothing is left but the folder, `directory.unfinished`, which the next one removes.
     Raises `CoterieError`.
     """
-    unfinished = directory.with_name(directory.name + UNFINISHED)
     try:
-        if directory.exists() and any(directory.iterdir()):
+        place = directory.resolve()  # also of ".", which has no name, and of a link, which no folder replaces
+        if place.exists() and any(place.iterdir()):
             raise CoterieError(f"{directory} is not empty")
+        unfinished = place.with_name(place.name + UNFINISHED)
         with suppress(FileNotFoundError):
             shutil.rmtree(unfinished)
         unfinished.mkdir(parents=True)
         yield unfinished
         with opened_directory(str(unfinished)):
             pass
-        unfinished.rename(directory)
+        unfinished.rename(place)
     except OSError as error:
         raise CoterieError(unusable(str(directory), error)) from error
 

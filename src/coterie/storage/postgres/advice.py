@@ -18,6 +18,8 @@ PASSWORD_WRONG = ("28P01",)
 NOT_LET_IN = ("28000",)
 NO_DATABASE = ("3D000",)
 NOT_PREPARED = ("26000", "42P05")
+TAKES_WRITES = "read-write"  # as the driver names what was looked for
+READ_ONLY = "no server that takes writes: this one is a standby, or has default_transaction_read_only on"
 FORGETFUL_POOLER = (
     "a pooler is between that keeps no prepared statements: PgBouncer does from 1.21 on, with"
     " max_prepared_statements above 0, or with pool_mode=session"
@@ -72,6 +74,8 @@ def what_to_put_right(error: BaseException) -> str:
 
 def passing_reason(error: BaseException) -> str:
     """Return why a server takes no connection for now, in a line."""
+    if isinstance(error, asyncpg.TargetServerAttributeNotMatched) and TAKES_WRITES in str(error):
+        return READ_ONLY
     if isinstance(error, OSError) and error.strerror:
         return error.strerror.partition("\n")[0]
     return (str(error) or type(error).__name__).partition("\n")[0]

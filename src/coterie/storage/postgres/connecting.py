@@ -11,9 +11,10 @@ import asyncio
 import re
 import socket
 from collections import deque
+from contextlib import suppress
 from ipaddress import ip_address
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit, urlunsplit
+from urllib.parse import SplitResult, parse_qs, unquote, urlsplit, urlunsplit
 
 import asyncpg
 
@@ -21,7 +22,7 @@ from coterie.base.errors import CoterieError
 from coterie.storage.postgres.tls import tls_arguments
 from coterie.storage.remote.session import Broken, Failed
 
-PORT = 5432
+PORT, PORT_MAX = 5432, 65_535
 CONNECT_S = 5.0
 """So long one host is tried. A lane waits longer for its connection, so that the next one is tried, too; and
 whoever has much else to do is slow to see that it is connected.
@@ -34,6 +35,10 @@ SILENT_S = 9
 """So long a server's machine may be silent that ought to say something, and then the connection is gone. A
 server that is slow is not silent: its machine says that it has what was sent.
 """
+# Else a server goes on waiting for a lock on behalf of those who gave up: whoever locks a table for a minute
+# finds a connection for each attempt meanwhile, until the server takes no more. Of what one has to wait for
+# nothing changes.
+NOTICE_WHO_IS_GONE = "SET client_connection_check_interval = '1s'"
 PASSWORD = re.compile(r"(?:^|&)(?:ssl)?password=([^&]+)")
 ENDS_CONNECTION = ("FATAL", "PANIC")
 OTHER_HISTORY = "the database is of another history: it has gone back to an older state"
@@ -60,7 +65,7 @@ class DatabaseAddress:
 
     def __init__(self, url: str) -> None:
         """Raises `CoterieError` where the URL is none of a PostgreSQL."""
-        parts = urlsplit(url)
+        parts = _parts_of(url)
         if parts.scheme not in ("postgresql", "postgres"):
             given = f"{parts.scheme}://" if parts.scheme else "no URL"
             raise CoterieError(
@@ -95,15 +100,24 @@ class Connections:
         self.loop = loop
 
 
+def _parts_of(url: str) -> SplitResult:
+    try:
+        return urlsplit(url)
+    except ValueError as error:
+        raise CoterieError(f"a store's address is no URL: {error}") from None
+
+
 def _hosts_of(netloc: str) -> list[tuple[str | None, int]]:
     """Return (host, port) of each that a URL names; None stands for where libpq looks for a socket."""
     found: list[tuple[str | None, int]] = []
     for one in netloc.rpartition("@")[2].split(","):
         host, port = (one, "") if one.endswith("]") or ":" not in one else one.rsplit(":", 1)
-        try:
-            found.append((unquote(host).strip("[]") or None, int(port or PORT)))
-        except ValueError:
-            raise CoterieError(f"a store's address has a port that is no number: {port}") from None
+        if not re.fullmatch(r"[0-9]*", port):
+            raise CoterieError(f"a store's address has a port that is no number: {port}")
+        number = int(port or PORT)
+        if not 0 < number <= PORT_MAX:
+            raise CoterieError(f"a store's address has a port that is none: {port}")
+        found.append((unquote(host).strip("[]") or None, number))
     return found
 
 
@@ -189,6 +203,12 @@ def _notice_silence(connection: asyncpg.Connection) -> None:
     ):
         if hasattr(socket, name):  # not everywhere
             peer.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+async def have_server_notice(connection: asyncpg.Connection) -> None:
+    """Have the server end what it does for us once we are gone, where its system can tell."""
+    with suppress(asyncpg.PostgresError):
+        await connection.execute(NOTICE_WHO_IS_GONE)
 
 
 async def read_history(connection: asyncpg.Connection) -> str:

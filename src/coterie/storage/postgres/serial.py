@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import asyncpg
 
-from coterie.storage.postgres.connecting import LOST, Connections, connect, failure_of
+from coterie.storage.postgres.connecting import LOST, Connections, connect, failure_of, have_server_notice
 from coterie.storage.remote.session import Broken, Failed
 
 log = logging.getLogger("coterie.storage")
@@ -22,6 +22,10 @@ Connection: TypeAlias = asyncpg.Connection
 Job: TypeAlias = Callable[[Connection], Awaitable[T]]
 """Does its statements on a connection, in transactions that end with it."""
 WARNING = "01000"
+BEGIN_WITHIN_S = 10.0
+"""So long the first job may take. Whoever asked for the connection has asked for another by then, and would
+for another still: where a table is locked, until the server takes no more.
+"""
 IDLE_MS = 1_500
 """So long a transaction waits for its next statement: whoever is to be taken over from may hold the lock that
 a takeover needs, and that waits a little longer. It is long enough to compute who leads many partitions.
@@ -135,7 +139,9 @@ class SerialConnection:
         self._connection = connection
         connection.add_log_listener(self._take_warning)
         connection.add_termination_listener(lambda _: self._end())
+        late = self._loop.call_later(BEGIN_WITHIN_S, self._end)
         try:
+            await have_server_notice(connection)
             begun = await begin(connection)
         except LOST:
             self._end()
@@ -145,6 +151,8 @@ class SerialConnection:
                 log.exception("a connection to the database cannot be begun")
             self._end()
             return
+        finally:
+            late.cancel()
         self._task = None
         if not self._over:
             opened(begun)
