@@ -16,6 +16,7 @@ from coterie.storage.postgres.connecting import LOST, DatabaseAddress, connect, 
 from coterie.storage.postgres.facts import StoreFacts, facts_of
 from coterie.storage.postgres.pooling import insist_on_statements
 from coterie.storage.postgres.schema import BROKER, insist_on_schema, migrate, read_cluster
+from coterie.storage.postgres.serial import Connection, Job, T
 
 AGAIN_AFTER_S = 0.5
 MAY_CREATE = "SELECT has_database_privilege(current_database(), 'CREATE')"
@@ -40,33 +41,31 @@ async def open_store(address: DatabaseAddress, *, waiting: Callable[[str], objec
     """Return the database once it is there, with tables. `waiting` is called with a reason, each time that it
     is another one, while it is not. Raises `CoterieError` where waiting would not help.
     """
-    connection = await _connect_in_time(address, waiting)
-    try:
-        return await _look(connection, address)
-    except asyncpg.InsufficientPrivilegeError as error:
-        raise CoterieError(f"{address}: {error}; GRANT {BROKER} TO the user of brokers") from error
-    except LOST as error:
-        raise CoterieError(f"{address}: {error or type(error).__name__}") from error
-    finally:
-        connection.terminate()
+
+    async def look(connection: Connection) -> OpenedStore:
+        try:
+            return await _look(connection, address)
+        except asyncpg.InsufficientPrivilegeError as error:
+            raise CoterieError(f"{address}: {error}; GRANT {BROKER} TO the user of brokers") from error
+
+    return await _once_there(address, waiting, look)
 
 
 async def history_of(address: DatabaseAddress, *, waiting: Callable[[str], object]) -> str:
     """Return the history of a database, once it is there; "" if it has no tables. Raises `CoterieError`."""
-    connection = await _connect_in_time(address, waiting)
-    try:
+
+    async def look(connection: Connection) -> str:
         return "" if await read_cluster(connection) is None else await read_history(connection)
-    except LOST as error:
-        raise CoterieError(f"{address}: {error or type(error).__name__}") from error
-    finally:
-        connection.terminate()
+
+    return await _once_there(address, waiting, look)
 
 
-async def _connect_in_time(address: DatabaseAddress, waiting: Callable[[str], object]) -> asyncpg.Connection:
+async def _once_there(address: DatabaseAddress, waiting: Callable[[str], object], look: Job[T]) -> T:
+    """Return the result of a look at a database, once there is a connection that lasts until then."""
     said = ""
     while True:
         try:
-            return await connect(address)
+            return await _seen(address, look)
         except LOST as error:
             if sentence := what_to_put_right(error):
                 raise CoterieError(f"{address}: {sentence}") from error
@@ -77,7 +76,15 @@ async def _connect_in_time(address: DatabaseAddress, waiting: Callable[[str], ob
         await asyncio.sleep(AGAIN_AFTER_S)
 
 
-async def _look(connection: asyncpg.Connection, address: DatabaseAddress) -> OpenedStore:
+async def _seen(address: DatabaseAddress, look: Job[T]) -> T:
+    connection = await connect(address)
+    try:
+        return await look(connection)
+    finally:
+        connection.terminate()
+
+
+async def _look(connection: Connection, address: DatabaseAddress) -> OpenedStore:
     """Return the database that a connection leads to, with its tables made if there were none."""
     await insist_on_statements(connection, address)
     if await read_cluster(connection) is None:
