@@ -16,7 +16,7 @@ from confluent_kafka.admin import (
 )
 from confluent_kafka.cimpl import NewTopic
 
-from .rigs.serving import ServedBroker, soon
+from ..rigs.serving import ServedBroker, soon
 
 pytestmark = pytest.mark.interop
 
