@@ -36,7 +36,7 @@ log = logging.getLogger("coterie.storage")
 
 ROWS_WITH_DATA = 256
 """Of a log of which not all data is wanted that of so many rows is read at most."""
-ROWS_FEW = 2_000
+ROWS_FEW, FEW_BYTES = 2_000, 16 << 20
 READ_BYTES = 4 << 20
 """What holds more is not read at once, unless it is one log."""
 ENDS_OF_WANTED = """
@@ -45,9 +45,9 @@ ENDS_OF_WANTED = """
      ORDER BY base_offset DESC LIMIT 1), 0) AS end_offset"""
 """Where the log of a row `wanted` starts and goes on, whose row in `logs` is `log`, if it has one."""
 # The end is read in the statement that begins the epoch: whoever is late sees a later epoch before it sees
-# what was appended in that. The epochs in the answer are those before it. With them come the rows of the
-# first logs that have few, a column each as an array: groups wait for these, and each round trip takes long
-# on a busy broker.
+# what was appended in that. The epochs in the answer are those before it. With them come the rows of logs
+# that have few, a column each as an array and in no order of the logs: groups wait for these, and each round
+# trip takes long on a busy broker.
 OPEN = f"""
 WITH {within_ms(LOCK_TIMEOUT_MS)},
 ends AS MATERIALIZED (
@@ -55,8 +55,7 @@ ends AS MATERIALIZED (
     (SELECT coalesce(array_agg(ARRAY[there.epoch, there.start_offset] ORDER BY there.epoch), '{{}}')
      FROM coterie.leader_epochs AS there WHERE there.partition_id = wanted.partition_id) AS epochs,
     coalesce(log.compacted_to, 0) AS compacted_to
-  FROM patience, unnest($1::int[], $2::int[], $3::bigint[]) WITH ORDINALITY
-    AS wanted (partition_id, epoch, data_bytes, place)
+  FROM patience, unnest($1::int[], $2::int[], $3::bigint[]) AS wanted (partition_id, epoch, data_bytes)
   LEFT JOIN coterie.logs AS log USING (partition_id)),
 begun AS (
   INSERT INTO coterie.leader_epochs (partition_id, epoch, start_offset)
@@ -64,26 +63,23 @@ begun AS (
   WHERE NOT EXISTS (SELECT FROM coterie.leader_epochs AS there
     WHERE there.partition_id = ends.partition_id AND there.epoch >= ends.epoch)
   ORDER BY partition_id
-  ON CONFLICT DO NOTHING),
-sized AS (
-  SELECT partition_id, rows <= {ROWS_FEW} AND bytes <= data_bytes
-    AND sum(bytes) OVER (ORDER BY place) <= {READ_BYTES} AS is_whole
-  FROM ends, LATERAL (
-    SELECT count(*) AS rows, coalesce(sum(size), 0) AS bytes FROM (
-      SELECT size FROM coterie.chunks_keep AS chunk
-      WHERE chunk.partition_id = ends.partition_id AND last_offset >= start_offset
-      ORDER BY base_offset LIMIT {ROWS_FEW + 1}) AS first) AS sums)
+  ON CONFLICT DO NOTHING)
 SELECT partition_id, start_offset, end_offset, epoch, epochs, compacted_to, is_whole,
-  base_offsets, last_offsets, leader_epochs, max_timestamps, batches, heads, data
-FROM ends JOIN sized USING (partition_id) CROSS JOIN LATERAL (
-  SELECT array_agg(base_offset) AS base_offsets, array_agg(last_offset) AS last_offsets,
+  CASE WHEN is_whole THEN base_offsets END, CASE WHEN is_whole THEN last_offsets END,
+  CASE WHEN is_whole THEN leader_epochs END, CASE WHEN is_whole THEN max_timestamps END,
+  CASE WHEN is_whole THEN batches END, CASE WHEN is_whole THEN heads END, CASE WHEN is_whole THEN data END
+FROM ends, LATERAL (
+  SELECT count(*) <= {ROWS_FEW} AND count(*) = count(*) FILTER (WHERE is_few) AS is_whole,
+    array_agg(base_offset) AS base_offsets, array_agg(last_offset) AS last_offsets,
     array_agg(leader_epoch) AS leader_epochs, array_agg(max_timestamp) AS max_timestamps,
-    array_agg(batches) AS batches, array_agg(heads) AS heads, array_agg(data) AS data
+    array_agg(batches) AS batches, array_agg(heads) AS heads,
+    array_agg(data) FILTER (WHERE is_few) AS data
   FROM (
-    SELECT * FROM coterie.chunks_keep AS chunk
-    WHERE is_whole AND chunk.partition_id = ends.partition_id AND last_offset >= start_offset
-    ORDER BY base_offset OFFSET 0) AS few) AS columns
-ORDER BY place
+    SELECT *, sum(size) OVER (ORDER BY base_offset) <= least(data_bytes, $4::bigint) AS is_few FROM (
+      SELECT * FROM coterie.chunks_keep AS chunk
+      WHERE chunk.partition_id = ends.partition_id AND last_offset >= start_offset
+      ORDER BY base_offset LIMIT {ROWS_FEW + 1}) AS first
+    ORDER BY base_offset) AS counted) AS columns
 """
 # A partition at a time, in the order of those that are wanted and by its index, whatever the planner thinks
 # of the table.
@@ -310,7 +306,7 @@ class ReadConnection:
 
 async def _prepare(connection: Connection) -> None:
     """Have the server know the statements."""
-    await connection.fetch(OPEN, [], [], [])
+    await connection.fetch(OPEN, [], [], [], 0)
     await _read_chunks(([0], [0], [0]), lambda: None, connection)
 
 
@@ -318,7 +314,9 @@ async def _read_logs(
     wanted: Sequence[LogWanted], moved: Callable[[], None], connection: Connection
 ) -> list[StoredLog]:
     """Return the logs in the order of those that are wanted, the first that are not too much."""
-    opened = [_Opened(*row) for row in await connection.fetch(OPEN, *zip(*wanted, strict=True))]
+    rows = await connection.fetch(OPEN, *zip(*wanted, strict=True), FEW_BYTES // len(wanted))
+    by_id = {row[0]: _Opened(*row) for row in rows}
+    opened = [by_id[one.partition_id] for one in wanted]
     whole = [*takewhile(lambda one: one.is_whole, opened)]
     if whole:
         return [one.log(one.chunks(), ()) for one in whole]
