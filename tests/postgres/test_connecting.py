@@ -212,6 +212,29 @@ def test_a_connection_that_is_not_begun_in_time_is_given_up(
     asyncio.run(while_locked(address, begin))
 
 
+def test_why_the_database_refuses_a_job_is_in_the_log_once(
+    address: DatabaseAddress, caplog: pytest.LogCaptureFixture
+):
+    """A right that is missing looks to who asks like a database that does not answer."""
+
+    async def ask() -> list[object]:
+        connection = SerialConnection(Connections(address, asyncio.get_running_loop()))
+        answers: asyncio.Queue[object] = asyncio.Queue()
+        connection.open(lambda _: asyncio.sleep(0), answers.put_nowait, lambda: None)
+        await answers.get()
+        for _ in range(2):
+            connection.run(lambda driver: driver.execute("SELECT * FROM nowhere"), answers.put_nowait)
+        found = [await answers.get() for _ in range(2)]
+        connection.close()
+        return found
+
+    with caplog.at_level(logging.WARNING):
+        assert asyncio.run(ask()) == [None, None]
+
+    said = 'the database refuses a job: 42P01 relation "nowhere" does not exist'
+    assert [record.getMessage() for record in caplog.records] == [said]
+
+
 async def while_locked(address: DatabaseAddress, do: Callable[[Any], Awaitable[None]]) -> None:
     """Do something while another has the lock, and return once nobody waits for it."""
     holder = await connect(address)

@@ -22,6 +22,8 @@ Connection: TypeAlias = asyncpg.Connection
 Job: TypeAlias = Callable[[Connection], Awaitable[T]]
 """Does its statements on a connection, in transactions that end with it."""
 WARNING = "01000"
+PASSING = ("40001", "40P01", "55P03")
+"""Others were faster, or kept a lock: the same is done again."""
 BEGIN_WITHIN_S = 10.0
 """So long the first job may take. Whoever asked for the connection has asked for another by then, and would
 for another still: where a table is locked, until the server takes no more.
@@ -92,6 +94,7 @@ class SerialConnection:
         self._task: asyncio.Task[None] | None = None
         self._jobs: deque[tuple[Job[Any], Callable[[Any], None]]] = deque()
         self._warned = False
+        self._refusal: Failed | None = None  # what was said last
 
     def open(self, begin: Job[T], opened: Callable[[T], None], ended: Callable[[], None]) -> None:
         """Connect, do the first job, and have `opened` called with its result.
@@ -168,6 +171,8 @@ class SerialConnection:
             result = await job(self._connection)
         except LOST as error:
             failure = failure_of(error)
+            if isinstance(failure, Failed) and not self._over:
+                self._say_refused(failure)
         except Exception as error:
             if not self._over:  # as above
                 log.exception("a job on the database has failed")
@@ -178,6 +183,13 @@ class SerialConnection:
         done(None if self._warned else result)
         if self._task is None:
             self._next()
+
+    def _say_refused(self, failure: Failed) -> None:
+        """Say why the database refuses a job, each reason once: who asked does not hear it."""
+        if failure.sqlstate in PASSING or failure == self._refusal:
+            return
+        self._refusal = failure
+        log.warning("the database refuses a job: %s %s", failure.sqlstate, failure.message)
 
     def _take_warning(self, _: object, message: asyncpg.PostgresLogMessage) -> None:
         """Note that a wait for the synchronous replica was cancelled: what was committed may be lost."""
