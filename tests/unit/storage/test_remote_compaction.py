@@ -320,6 +320,23 @@ def test_a_log_that_is_damaged_is_compacted_no_more_and_stays_as_it_is(store: On
     assert [*store.store.compaction._uncleanable] == [store.logs[ORDERS]]
 
 
+def test_a_database_that_is_away_is_told_once_and_asked_again(
+    store: OneLog, caplog: pytest.LogCaptureFixture
+):
+    log = a_log(store)
+    store.fate = Fate(effect_ms=None, failure=BROKEN)
+    for _ in range(3):
+        keep_house(store)
+    assert [record.message for record in caplog.records] == [
+        f"{ORDERS} cannot be compacted for now: the connection is gone"
+    ]
+
+    store.fate = Fate()
+    keep_house(store)
+
+    assert len(offsets(log)) == 4
+
+
 # -- who may change something, and what
 
 

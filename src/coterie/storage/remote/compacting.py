@@ -144,6 +144,7 @@ class RemoteCompaction:
     def __init__(self, store: RemoteStore, compactor: Compactor | None) -> None:
         self._store, self._compactor = store, compactor
         self._compacting = False
+        self._refused = False  # whether the database could not be asked, and that was told
         self._not_before_ms: WeakKeyDictionary[RemoteLog, int] = WeakKeyDictionary()
         # Logs that are damaged where a compaction would read.
         self._uncleanable: WeakSet[RemoteLog] = WeakSet()
@@ -180,8 +181,11 @@ class RemoteCompaction:
 
     def _take(self, one: RemoteLog, answer: Compacted | Broken) -> None:
         if isinstance(answer, Broken):
-            log.warning("%s cannot be compacted for now: %s", one.name, answer.reason)
+            if not self._refused:
+                log.warning("%s cannot be compacted for now: %s", one.name, answer.reason)
+            self._refused = True
             return
+        self._refused = False
         if answer.damage:
             self._uncleanable.add(one)
             log.error("%s is not compacted any more: %s", one.name, answer.damage)
