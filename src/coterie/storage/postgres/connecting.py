@@ -131,6 +131,12 @@ def _is_here(host: str | None) -> bool:
         return False
 
 
+PLAINLY = "SET jit = off"
+"""Opening a dozen logs is estimated to cost what PostgreSQL compiles a statement for, which took longer than
+the statement, on one core, while groups waited.
+"""
+
+
 async def connect(address: DatabaseAddress, *, cached: int = 100) -> asyncpg.Connection:
     """Return a new connection to the first host that can be used, which keeps up to so many prepared
     statements. Raises one of `LOST`, the last host's.
@@ -140,6 +146,7 @@ async def connect(address: DatabaseAddress, *, cached: int = 100) -> asyncpg.Con
     else:
         connection = await _connect_to_first(address, cached=cached)
     _notice_silence(connection)
+    await connection.execute(PLAINLY)
     return connection
 
 
