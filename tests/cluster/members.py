@@ -91,6 +91,7 @@ class Broker:
         self.alive = True
         self.stopped = False
         self.reaches = True
+        self.connect_ms = 1
         self.fate = Fate(1, 2)
         self.fates: list[Fate] = []
         """Of the next changes, one after another."""
@@ -105,7 +106,7 @@ class Broker:
             broker_id,
             later=self._later,
             choose=self._choose,
-            connect_ms=lambda: 1 if self.reaches else None,
+            connect_ms=lambda: self.connect_ms if self.reaches else None,
         )
         self.member = ClusterMember(
             self.lifecycle,

@@ -19,6 +19,7 @@ from coterie.broker.runtime.leadership import ElectedLeaders, Elections
 from coterie.broker.runtime.pieces import Scheduler, straight_on
 from coterie.broker.runtime.purgatory import Purgatory
 from coterie.broker.topics.cluster_topics import ClusterTopics
+from coterie.storage.config import LogConfig
 from coterie.storage.remote.store import LogToOpen
 
 ME, OTHER = 1, 2
@@ -43,6 +44,7 @@ class Logs:
 
     def __init__(self) -> None:
         self.wanted: dict[TopicPartition, int] = {}
+        self.configs: dict[TopicPartition, LogConfig] = {}
 
     def begin(self, broker_epoch: int, history: str) -> None: ...
 
@@ -52,12 +54,15 @@ class Logs:
         self.wanted.clear()
 
     def open(self, wanted: Iterable[LogToOpen], opened: Callable[..., None]) -> None:
-        self.wanted |= {one.name: one.leader_epoch for one in wanted}
+        for one in wanted:
+            self.wanted[one.name], self.configs[one.name] = one.leader_epoch, one.config
 
     def drop(self, name: TopicPartition) -> None:
         self.wanted.pop(name, None)
 
-    def configure(self, name: TopicPartition, config: object) -> None: ...
+    def configure(self, name: TopicPartition, config: LogConfig) -> None:
+        if name in self.wanted:
+            self.configs[name] = config
 
     def drained(self, done: Callable[[], None]) -> None:
         done()
@@ -171,6 +176,14 @@ def test_images_are_taken_in_their_order(rig: Rig):
     rig.work()
     assert {*rig.logs.wanted.values()} == {3}
     assert rig.led == len(rig.logs.wanted) == MANY + 3
+
+
+def test_logs_that_are_opened_after_their_settings_have_changed_have_the_new_ones(rig: Rig):
+    rig.led_by(ME)
+    rig.change(topics=[rig.image.topic("orders")._replace(configs={"retention.ms": "999"})])
+    rig.work()
+    of_orders = {config.retention_ms for name, config in rig.logs.configs.items() if name.topic == "orders"}
+    assert of_orders == {999}
 
 
 @pytest.mark.parametrize("what", ["serve", "resume", "resume anew", "drain", "release", "fence"])

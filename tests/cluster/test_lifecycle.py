@@ -130,6 +130,29 @@ def test_a_broker_does_not_join_a_cluster_whose_level_is_above_its_own():
     assert rig.life.next_ms is None
 
 
+def test_whose_software_was_refused_reads_why_and_does_not_ask_without_a_pause():
+    rig = Rig()
+    rig.do("tick")
+    rig.do("connected", "h")
+    rig.do("delta_read", rig.last(ReadDelta), whole(4))
+
+    wanted = rig.do("change_answered", rig.last(RegisterBroker), NotChanged(Why.OLDER_SOFTWARE, 0))
+
+    assert wanted == [ReadDelta(4)]
+    (end,) = rig.do("delta_read", rig.last(ReadDelta), Delta(above=4, version=5, level=1))
+    assert end == Exit("the cluster is at level 1, and this software at 0")
+
+
+def test_metadata_that_do_not_follow_though_they_are_whole_are_read_again_after_a_pause():
+    rig = Rig()
+    rig.do("tick")
+    rig.do("connected", "h")
+    for _ in range(3):
+        assert rig.do("delta_read", rig.last(ReadDelta), Delta(above=3, version=4)) == []
+        (again,) = rig.wait(1_000)
+        assert again == ReadDelta(0)
+
+
 def test_a_connection_is_tried_again_later_each_time_and_by_itself_if_nothing_comes():
     rig = Rig()
     rig.do("tick")

@@ -53,6 +53,28 @@ def test_a_broker_serves_in_the_epoch_of_its_registration_by_an_image_that_has_i
     assert cluster.brokers[0].hosting.calls == ["apply 0", "apply 1", "serve 1"]
 
 
+@pytest.mark.parametrize("connect_ms", [1_400, 1_600, 2_400])
+def test_a_broker_serves_however_long_the_engine_takes_to_let_it_in(connect_ms: int):
+    cluster = Members(1)
+    (broker,) = cluster.brokers
+    broker.connect_ms = connect_ms
+    cluster.run(60_000)
+    assert [told.split()[0] for told in broker.hosting.told] == ["serve"]
+    sessions = cluster.database.metadata._sessions
+    assert len(sessions) <= 3, "one for heartbeats, one for readings, one for changes"
+
+
+def test_the_time_to_connect_is_not_taken_from_a_statements(cluster: Members):
+    broker = cluster.brokers[0]
+    broker.member._changes.close()
+    broker.connect_ms = 2_000
+    broker.fates = [Fate(600, 2)]
+    answers: list[object] = []
+    broker.member.propose(SetSetting("", "x", "1", 0), answers.append)
+    cluster.run(3_000)
+    assert [type(answer) for answer in answers] == [Changed]
+
+
 def test_all_images_end_up_alike_and_every_election_is_applied(cluster: Members):
     image = cluster.database.metadata.image
     assert [broker.hosting.image for broker in cluster.brokers] == [image] * 3

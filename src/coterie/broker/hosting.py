@@ -239,7 +239,8 @@ class NodeHosting:
                 continue
             config = configs.get(name.topic)
             if config is None:
-                topic = image.topic_by_id(row.topic_id)
+                # Its settings may be others by now; it is gone where it was deleted in the meantime.
+                topic = self._image.topic_by_id(row.topic_id) or image.topic_by_id(row.topic_id)
                 assert topic is not None
                 config = configs[name.topic] = self._config_of(topic)
             wanted.append(LogToOpen(name, row.partition_id, row.leader_epoch, config))
@@ -277,7 +278,7 @@ class NodeHosting:
 
     def suspend(self) -> None:
         """Answer that others may lead."""
-        log.warning("suspended: no heartbeat was answered in time, so others may lead by now")
+        log.warning("suspended: no heartbeat was answered in time, or the metadata are not to be relied on")
         self.suspensions += 1
         self._elections.suspend()
 

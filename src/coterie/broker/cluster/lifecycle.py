@@ -34,6 +34,7 @@ from coterie.broker.cluster.changes import (
     RegisterBroker,
     StartLeaving,
     TakeOver,
+    Why,
 )
 from coterie.broker.cluster.image import BrokerRow, BrokerState, Delta, DoesNotFollow, Endpoint, Image
 from coterie.broker.cluster.judging import Judging
@@ -221,12 +222,14 @@ class BrokerLifecycle:
         self._look_at_clock(now_ms)
         if read is self._reading and self._phase is not Phase.ENDED:
             self._reading = None
-            self._read.worked()
             try:
                 self.image = (Image() if self._whole else self.image).after(delta)
             except DoesNotFollow:
+                if self._whole:
+                    self._read.failed(now_ms)
                 self._read_all_anew()
             else:
+                self._read.worked()
                 self._whole = False
                 if self._phase is Phase.LIVE and delta.above and _is_waited_for(delta):
                     self._heartbeat_at_ms = min(self._heartbeat_at_ms, now_ms)
@@ -411,6 +414,9 @@ class BrokerLifecycle:
                     f" {answer.broker_epoch}, this one's was {change.replaces}"
                 )
             self._end(sentence)
+        elif answer.why is Why.OLDER_SOFTWARE:  # which the image says, once it is the newest
+            self._newest = max(self._newest, self.image.version + 1)
+            self._changing.failed(now_ms)
         else:  # of the process before this one, or our own that was not answered
             self._registration = change._replace(replaces=answer.broker_epoch)
 

@@ -144,6 +144,7 @@ class _Statements:
                 session.close()
                 return
             self._opening, self._session = False, session
+            self._wait_for_oldest()  # what it took to connect is not the statement's
             for sent in [*self._sent]:
                 session.send(sent.statement, partial(self._answered, sent))
 
@@ -209,7 +210,8 @@ class ClusterMember:
         self._reads = _Statements(engine, clock)
         self._changes = _Statements(engine, clock)
         self._membership: MetadataSession | None = None
-        self._attempt = 0
+        self._attempt = self._attempts = 0  # which attempt to connect counts, and how many there were
+        self._over = False
         self._serves_until_ms = NEVER  # where it serves
         self._applied = lifecycle.image
         self.giving = GivingBack(lifecycle.broker_id, 0)
@@ -355,7 +357,7 @@ class ClusterMember:
         self._hosting.resume(anew=anew)
 
     def _exit(self, sentence: str) -> None:
-        self._attempt += 1
+        self._over = True
         if self._membership is not None:
             self._membership.close()
         self._reads.close()
@@ -365,29 +367,30 @@ class ClusterMember:
     # -- sessions
 
     def _connect(self) -> None:
-        self._attempt += 1
-        attempt = self._attempt
+        self._attempts += 1
+        attempt = self._attempt = self._attempts
         before, self._membership = self._membership, None
         if before is not None:
             before.close()
 
         def opened(session: MetadataSession, history: str) -> None:
-            if attempt != self._attempt:
+            if self._membership is not None or self._over:
                 session.close()
                 return
-            self._membership = session
+            # Of a slow database the attempt before this one may come first: thrown away, none would do.
+            self._membership, self._attempt = session, attempt
             if self.history not in (None, history):
                 self._made.give_up()  # it is not this engine that has made it
             self.history = history
             self._happen(lambda now_ms: self.lifecycle.connected(history, now_ms))
 
         def ended() -> None:
-            if attempt == self._attempt:
+            if attempt == self._attempt and not self._over:
                 self._membership = None
                 self._happen(self.lifecycle.disconnected)
 
         def notified(version: int) -> None:
-            if attempt == self._attempt:
+            if attempt == self._attempt and not self._over:
                 self._happen(lambda now_ms: self.lifecycle.notified(version, now_ms))
 
         self._engine.connect(opened=opened, ended=ended, notified=notified)
