@@ -324,6 +324,36 @@ def test_a_refusal_meanwhile_is_told(rig: MemberRig):
     assert [code_of(answer) for answer in writer.answers()] == [ELSEWHERE]
 
 
+def test_no_member_loses_its_place_while_its_commit_waits_for_the_log(rig: MemberRig):
+    """Its heartbeats are behind the commit on its connection, unread; afterwards it has a session's time."""
+    member, client = rig.stable("g", "a")["a"], rig.client()
+    rig.pass_ms(1_000)
+    rig.by_hand = True
+    rig.commit_as(client, "g", member, 1)
+
+    rig.pass_ms(3 * SESSION_MS)
+    assert member in members(rig)
+    rig.land()
+
+    rig.pass_ms(SESSION_MS - 1)
+    assert member in members(rig)
+    rig.by_hand = False
+    rig.pass_ms(SESSION_MS)
+    assert member not in members(rig)
+
+
+def test_a_member_that_is_silent_loses_its_place_while_others_commit(rig: MemberRig):
+    member, client = rig.stable("g", "a")["a"], rig.client()
+    rig.by_hand = True
+    for _ in range(30):
+        rig.commit(client, 1, "alone")
+        rig.pass_ms(SESSION_MS // 20)
+        rig.land()
+    while rig.rounds:
+        rig.land()
+    assert member not in members(rig)
+
+
 @row("DE-6")
 @either
 def test_who_waits_to_join_waits_on_and_is_sent_elsewhere_when_another_leads(

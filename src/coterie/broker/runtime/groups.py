@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("coterie.broker")
 
 GROUPS_STARTED_AT_ONCE = 50
+LATE_MS = 1_000
+"""While a log takes so long to land a batch, members may not be heard: a connection is answered in order."""
 PART_BYTES = 1 << 17  # some 4,000 tombstones, which take 13 ms
 
 
@@ -93,7 +95,10 @@ class ShardHost(HostedShard[commands.Command, GroupBatch]):
         # Up to where the log has ended commits for topics. Of what was loaded nobody knows for which.
         self._ended: dict[str, int] = {}
         self._loaded_upto = 0
-        self._resumed_ms: int | None = None  # when it has gone on last
+        self._heard_from_ms: int | None = (
+            None  # since when members can be heard again, after a halt or a wait
+        )
+        self._waits_since_ms = 0  # for the oldest batch in flight
 
     # -- live
 
@@ -135,7 +140,8 @@ class ShardHost(HostedShard[commands.Command, GroupBatch]):
 
     def expire(self, key: TimerKey, now_ms: int) -> None:
         if self.status == self.ACTIVE:
-            due_ms = now_ms if self._resumed_ms is None else self._due_ms(key, self._resumed_ms)
+            since_ms = now_ms if self._lands_late(now_ms) else self._heard_from_ms
+            due_ms = now_ms if since_ms is None else self._due_ms(key, since_ms)
             if due_ms <= now_ms:
                 self.execute(commands.Expire(key=key))
             else:
@@ -145,6 +151,21 @@ class ShardHost(HostedShard[commands.Command, GroupBatch]):
         elif self.status in self.HALTED:
             self.purgatory.arm(key, max(self._due_ms(key, now_ms), now_ms + AGAIN_MS), self._ring)
 
+    def _lands_late(self, now_ms: int) -> bool:
+        return bool(self._in_flight) and now_ms - self._waits_since_ms >= LATE_MS
+
+    def _appended(self, appended: Appended) -> None:
+        if not (appended.landed or self._in_flight):
+            self._waits_since_ms = self.clock.now_ms()
+        super()._appended(appended)
+
+    def _landed(self, batch: GroupBatch, refused: AppendRefused | None) -> None:
+        now_ms = self.clock.now_ms()
+        if self._lands_late(now_ms):
+            self._heard_from_ms = now_ms
+        self._waits_since_ms = now_ms
+        super()._landed(batch, refused)
+
     def _due_ms(self, key: TimerKey, since_ms: int) -> int:
         """Return the time of a deadline, a session's counted from a time on; 0 if there is none."""
         group = self.shard.groups.get(key[1])
@@ -153,7 +174,7 @@ class ShardHost(HostedShard[commands.Command, GroupBatch]):
 
     def go_on(self) -> None:
         """Decide again, after a halt: sessions begin anew (LO-4), other deadlines have stood still."""
-        now_ms = self._resumed_ms = self.clock.now_ms()
+        now_ms = self._heard_from_ms = self.clock.now_ms()
         self._stood_ms += now_ms - self._halted_ms
         super().go_on()
         self.forgetting.forget_gone_soon()
