@@ -23,7 +23,7 @@ from store_rig import (
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
 from coterie.storage.log.contract import AppendRefused
-from coterie.storage.remote.log import RemoteLog
+from coterie.storage.remote.log import COMES_AGAIN_MS, RemoteLog
 from coterie.storage.remote.pretended import BROKEN, Fate, Tables
 from unit.storage.remote_rig import BROKER, PARTITION, OneLog
 
@@ -196,6 +196,30 @@ def test_who_is_fenced_appends_nothing_and_its_next_leader_has_what_landed():
         log.append(a_batch("c"), now_ms=NOW)
     assert caught.value.code == Code.NOT_LEADER_OR_FOLLOWER
     assert (log.end_offset, taken_over.end_offset, offsets(taken_over)) == (1, 1, [0])
+
+
+def test_at_a_new_leader_a_producers_batch_is_not_called_out_of_order_while_the_one_before_may_come():
+    """It was sent away while the log was being opened, and may be there: whoever hears that the next one is
+    out of order takes it for one that never was, and sends it anew.
+    """
+    store = a_store()
+    a_log(store).append(idempotent(0), now_ms=NOW)
+    store.settle()
+    log = a_store(store.engine.tables).logs[ORDERS]
+    log.append(a_batch("of somebody else"), now_ms=NOW)
+
+    def code_of(sequence: int, *, at_ms: int, **producer: int) -> Code:
+        with pytest.raises(AppendRefused) as caught:
+            log.append(idempotent(sequence, **producer), now_ms=at_ms)
+        return caught.value.code
+
+    assert code_of(2, at_ms=NOW) == Code.NOT_LEADER_OR_FOLLOWER
+    assert code_of(2, at_ms=NOW + COMES_AGAIN_MS) == Code.NOT_LEADER_OR_FOLLOWER
+    assert code_of(2, at_ms=NOW + COMES_AGAIN_MS + 1) == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert code_of(2, at_ms=NOW, epoch=1) == Code.NOT_LEADER_OR_FOLLOWER
+    assert log.append(idempotent(0), now_ms=NOW).base_offset == 0, "it is known"
+    assert log.append(idempotent(1), now_ms=NOW).base_offset == 2
+    assert code_of(3, at_ms=NOW) == Code.OUT_OF_ORDER_SEQUENCE_NUMBER, "it has come to this leader before"
 
 
 def test_a_transaction_ends_for_readers_when_its_marker_has_landed():

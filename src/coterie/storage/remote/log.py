@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
+from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
 from coterie.storage.config import LogConfig
 from coterie.storage.epochs import Epochs, begun, from_start, until_end
@@ -19,7 +20,7 @@ from coterie.storage.kind import Found, Readable
 from coterie.storage.log.aborted import AbortedIndex, AbortedSpan
 from coterie.storage.log.contract import Appended, AppendRefused, Landed, OffsetOutOfRange
 from coterie.storage.log.placing import Placed, PlacingLog, learn
-from coterie.storage.log.producers import ProducerState
+from coterie.storage.log.producers import SEQUENCES, ProducerState
 from coterie.storage.log.validate import Prepared
 from coterie.storage.remote.chunk import Chunk, PendingAppend
 from coterie.storage.remote.compacting import LogCompaction
@@ -32,6 +33,9 @@ from coterie.storage.remote.recalling import RecallCache, RecallReading
 from coterie.storage.remote.tail import Batch, Tail, TailCache, taken
 from coterie.wire.records.batches import HEADER_SIZE, read_header, scan
 from coterie.wire.records.visible import AbortedTransaction
+
+COMES_AGAIN_MS = 5_000
+"""So long after a leader epoch's first append a producer may be sending again what was sent away before."""
 
 
 class RemoteState:
@@ -92,6 +96,7 @@ class RemoteLog(PlacingLog):
         self.tail = Tail(cache or TailCache(), start_offset)
         self.compaction = LogCompaction(self, compacted_to)
         self._read_rows, self._recalls = read_rows, recalls
+        self._first_ms: int | None = None  # when something was first to be appended in this epoch
         self.producers = ProducerState()
         for _ in self.take_in(chunks):
             pass
@@ -146,7 +151,30 @@ class RemoteLog(PlacingLog):
         refusal = self.lane.refusal
         if refusal is not None:
             raise refusal
-        return super().append(records, now_ms=now_ms, **terms)
+        if self._first_ms is None:
+            self._first_ms = now_ms
+        try:
+            return super().append(records, now_ms=now_ms, **terms)
+        except AppendRefused as refused:
+            if refused.code is Code.OUT_OF_ORDER_SEQUENCE_NUMBER and self._may_lack_one(records, now_ms):
+                raise AppendRefused(Code.NOT_LEADER_OR_FOLLOWER, f"{refused}; it may come yet") from None
+            raise
+
+    def _may_lack_one(self, records: bytes | bytearray | Prepared, now_ms: int) -> bool:
+        """Return whether a producer may have a batch before this one on its way here.
+
+        While the log was being opened its batches were sent away, and it sends them again one by one. Told
+        that one is out of order it would take those before it for lost, and those may be there.
+        """
+        assert self._first_ms is not None
+        if now_ms - self._first_ms > COMES_AGAIN_MS:
+            return False
+        header = records.header if isinstance(records, Prepared) else read_header(records)
+        known = self.producers.producers.get(header.producer_id)
+        if known is None or known.last is None or known.last.last_offset >= self._state.epochs[-1][1]:
+            return False
+        ahead = (header.base_sequence - known.last_sequence) % SEQUENCES
+        return header.producer_epoch != known.epoch or ahead < SEQUENCES // 2
 
     def _put(self, place: Placed, now_ms: int, wall_ms: int) -> Appended:
         data = b"".join(place.parts)
@@ -225,6 +253,7 @@ class RemoteLog(PlacingLog):
         """Have what comes be written in this epoch, unless a later one is known."""
         if epoch > self.latest_epoch:
             self._state.epochs = begun(self._state.epochs, epoch, self.end_offset)
+            self._first_ms = None
 
     # -- what has landed
 
