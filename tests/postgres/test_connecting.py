@@ -14,7 +14,7 @@ import pytest
 from bench.postgres import USER, Server
 
 from coterie.base.errors import CoterieError
-from coterie.storage.postgres import serial
+from coterie.storage.postgres import lane_session, serial
 from coterie.storage.postgres.advice import connect_or_say
 from coterie.storage.postgres.connecting import (
     Connections,
@@ -193,6 +193,23 @@ def test_who_is_gone_waits_for_no_lock_any_longer(address: DatabaseAddress):
         while await holder.fetchval(WAITING) == 0:
             pass
         connection.close()
+
+    asyncio.run(while_locked(address, give_up))
+
+
+def test_a_life_that_is_given_up_waits_for_no_lock_any_longer(
+    address: DatabaseAddress, monkeypatch: pytest.MonkeyPatch
+):
+    """But for its appends, for which the next life waits: test_lane_on_server."""
+    of_four = f"{LOCK} WHERE ($1::int, $2::int, $3::bigint, $4::bigint) IS NOT NULL"
+    monkeypatch.setattr(lane_session, "BEGIN_LIFE", of_four)
+
+    async def give_up(holder: Any) -> None:
+        session = LaneSession(Connections(address, asyncio.get_running_loop()), PLACE, lambda *_: None)
+        session.reopen(1, Look(None, None))
+        while await holder.fetchval(WAITING) == 0:
+            pass
+        session.abort()
 
     asyncio.run(while_locked(address, give_up))
 

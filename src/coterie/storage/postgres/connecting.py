@@ -11,7 +11,6 @@ import asyncio
 import re
 import socket
 from collections import deque
-from contextlib import suppress
 from ipaddress import ip_address
 from typing import Any
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit, urlunsplit
@@ -35,10 +34,6 @@ SILENT_S = 9
 """So long a server's machine may be silent that ought to say something, and then the connection is gone. A
 server that is slow is not silent: its machine says that it has what was sent.
 """
-# Else a server goes on waiting for a lock on behalf of those who gave up: whoever locks a table for a minute
-# finds a connection for each attempt meanwhile, until the server takes no more. Of what one has to wait for
-# nothing changes.
-NOTICE_WHO_IS_GONE = "SET client_connection_check_interval = '1s'"
 PASSWORD = re.compile(r"(?:^|&)(?:ssl)?password=([^&]+)")
 ENDS_CONNECTION = ("FATAL", "PANIC")
 OTHER_HISTORY = "the database is of another history: it has gone back to an older state"
@@ -131,10 +126,27 @@ def _is_here(host: str | None) -> bool:
         return False
 
 
-PLAINLY = "SET jit = off"
-"""Opening a dozen logs is estimated to cost what PostgreSQL compiles a statement for, which took longer than
-the statement, on one core, while groups waited.
+# Opening a dozen logs is estimated to cost what PostgreSQL compiles a statement for, which took longer than
+# the statement, on one core, while groups waited. Lanes are idle as long as nobody writes. And else a server
+# goes on waiting for a lock on behalf of those who gave up: whoever locks a table for a minute finds a
+# connection for each attempt meanwhile, until the server takes no more. Not all systems tell a server of it.
+OF_EACH_SESSION = """
+DO $$
+BEGIN
+  SET jit = off;
+  SET idle_session_timeout = 0;
+  BEGIN
+    SET client_connection_check_interval = '1s';
+  EXCEPTION WHEN OTHERS THEN
+    NULL;
+  END;
+END
+$$
 """
+
+
+NOBODY_IS_GONE = "SET client_connection_check_interval = 0"
+"""For statements that go on though nobody waits."""
 
 
 async def connect(address: DatabaseAddress, *, cached: int = 100) -> asyncpg.Connection:
@@ -145,8 +157,12 @@ async def connect(address: DatabaseAddress, *, cached: int = 100) -> asyncpg.Con
         connection = await _connect_to(address, *address.hosts[0], cached=cached)
     else:
         connection = await _connect_to_first(address, cached=cached)
-    _notice_silence(connection)
-    await connection.execute(PLAINLY)
+    try:
+        _notice_silence(connection)
+        await connection.execute(OF_EACH_SESSION)
+    except BaseException:  # whoever wanted it may want it no more
+        connection.terminate()
+        raise
     return connection
 
 
@@ -210,12 +226,6 @@ def _notice_silence(connection: asyncpg.Connection) -> None:
     ):
         if hasattr(socket, name):  # not everywhere
             peer.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-
-
-async def have_server_notice(connection: asyncpg.Connection) -> None:
-    """Have the server end what it does for us once we are gone, where its system can tell."""
-    with suppress(asyncpg.PostgresError):
-        await connection.execute(NOTICE_WHO_IS_GONE)
 
 
 async def read_history(connection: asyncpg.Connection) -> str:

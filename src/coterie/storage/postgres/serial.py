@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import asyncpg
 
-from coterie.storage.postgres.connecting import LOST, Connections, connect, failure_of, have_server_notice
+from coterie.storage.postgres.connecting import LOST, Connections, connect, failure_of
 from coterie.storage.remote.session import Broken, Failed
 
 log = logging.getLogger("coterie.storage")
@@ -144,7 +144,6 @@ class SerialConnection:
         connection.add_termination_listener(lambda _: self._end())
         late = self._loop.call_later(BEGIN_WITHIN_S, self._end)
         try:
-            await have_server_notice(connection)
             begun = await begin(connection)
         except LOST:
             self._end()
