@@ -160,6 +160,23 @@ def test_new_logs_are_made_in_pieces_and_led_in_their_epochs():
     assert broker.store.topic_id("orders", 0) == ORDERS
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_log_that_is_still_to_be_made_gets_the_settings_of_then(fails: bool):
+    broker = Broker(with_orders(1, 1))
+    broker.open([O0, O1])
+    if fails:  # it is tried again later
+        broker.disk.faults.refuse.add("save")
+        broker.do_all()
+    for name in (O0, O1):
+        broker.logs.configure(name, LogConfig.of({"retention.ms": 7}))
+    if fails:
+        broker.disk.faults.refuse.clear()
+        broker.purgatory.expire(RETRY_MS)
+    broker.do_all()
+
+    assert [broker.store.logs[name].config.retention_ms for name in (O0, O1)] == [7, 7]
+
+
 def test_logs_that_are_there_are_led_at_once():
     broker = Broker(with_orders(1))
     broker.open([O0])

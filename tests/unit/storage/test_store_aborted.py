@@ -35,6 +35,13 @@ def test_the_bytes_are_kafka_s():
     assert AbortedIndex(SPANS).entries() == OF_KAFKA
 
 
+@given(histories(), st.integers(0, 20))
+def test_what_ends_before_an_offset_is_forgotten(spans: list[AbortedSpan], offset: int):
+    index = AbortedIndex(spans)
+    index.drop_before(offset)
+    assert [*index] == [span for span in spans if span.last_offset >= offset]
+
+
 @given(histories())
 def test_an_index_comes_back_as_it_was_written(spans: list[AbortedSpan]):
     index = AbortedIndex(spans)

@@ -141,6 +141,7 @@ class FileLogs:
         self._purgatory = purgatory
         self._clock = clock
         self._going: dict[TopicPartition, None] = {}  # logs that are still to be deleted
+        self._missing: dict[TopicPartition, Wanted] = {}  # those that are still to be made
 
     def begin(self, broker_epoch: int, history: str) -> None:
         """Do nothing: the directory is this broker's alone, in any epoch."""
@@ -153,7 +154,7 @@ class FileLogs:
 
     def open(self, wanted: Iterable[LogToOpen], opened: Opened) -> None:
         """Lead partitions, each in its epoch; logs that are still to be made are made in pieces."""
-        missing: list[Wanted] = []
+        missing: list[TopicPartition] = []
         for one in wanted:
             topic = self._topics.get(one.name.topic)
             assert topic is not None, "it was just said to be led"
@@ -163,15 +164,17 @@ class FileLogs:
             if one.name in self._store.logs:
                 self._lead(here)
             else:
-                missing.append(here)
+                self._missing[one.name] = here
+                missing.append(one.name)
         if missing:
             self._scheduler.work(self._make(missing))
 
-    def _make(self, missing: Iterable[Wanted]) -> Pieces[None]:
-        for one in missing:
-            topic = self._topics.get(one.log.name.topic)
-            if topic is not None and topic.topic_id == one.topic_id:
-                self._lead(one)
+    def _make(self, missing: Iterable[TopicPartition]) -> Pieces[None]:
+        for name in missing:
+            wanted = self._missing.pop(name, None)  # with the settings that it has by now
+            topic = self._topics.get(name.topic)
+            if wanted is not None and topic is not None and topic.topic_id == wanted.topic_id:
+                self._lead(wanted)
             yield
 
     def _lead(self, wanted: Wanted) -> None:
@@ -181,13 +184,14 @@ class FileLogs:
             there.lead(leader_epoch)
         except (StorageFailed, OSError) as error:
             log.error("%s is not served: %s", name, error)
-            self._purgatory.arm(("open", name), self._clock.now_ms() + RETRY_MS, partial(self._again, wanted))
+            self._missing[name] = wanted
+            self._purgatory.arm(("open", name), self._clock.now_ms() + RETRY_MS, partial(self._again, name))
             return
         there.configure(config)
         opened(name, there)
 
-    def _again(self, wanted: Wanted, _: object, now_ms: int) -> None:
-        self._scheduler.work(self._make([wanted]))
+    def _again(self, name: TopicPartition, _: object, now_ms: int) -> None:
+        self._scheduler.work(self._make([name]))
 
     def drop(self, name: TopicPartition) -> None:
         """Delete a log, soon, one after another: leadership does not move while a broker runs, so its topic
@@ -216,10 +220,12 @@ class FileLogs:
             log.warning("what is left of %s goes when the broker starts next: %s", name, error)
 
     def configure(self, name: TopicPartition, config: LogConfig) -> None:
-        """Give a log other settings."""
-        there = self._store.logs.get(name)
+        """Give a log other settings, or one that is still to be made."""
+        there, missing = self._store.logs.get(name), self._missing.get(name)
         if there is not None:
             there.configure(config)
+        elif missing is not None:
+            self._missing[name] = missing._replace(log=missing.log._replace(config=config))
 
     def drained(self, done: Callable[[], None]) -> None:
         """Call `done`: nothing is in flight."""

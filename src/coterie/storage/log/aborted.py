@@ -48,6 +48,13 @@ class AbortedIndex:
         self._ends.append(span.last_offset)
         self._stable.append(span.last_stable_offset)
 
+    def drop_before(self, offset: int) -> None:
+        """Forget transactions whose markers lie before an offset."""
+        count = bisect_left(self._ends, offset)
+        if count:
+            for column in (self._producers, self._firsts, self._ends, self._stable):
+                del column[:count]
+
     def __iter__(self) -> Iterator[AbortedSpan]:
         return map(AbortedSpan, self._producers, self._firsts, self._ends, self._stable)
 

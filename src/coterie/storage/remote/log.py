@@ -428,6 +428,7 @@ class RemoteLog(PlacingLog):
         self._state.start_offset = offset
         self._state.epochs = from_start(self._state.epochs, offset)
         self.tail.drop_before(offset)
+        self._aborted.drop_before(offset)
         self.lane.forget(self.partition_id, offset)
 
     @property

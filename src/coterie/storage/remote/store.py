@@ -431,8 +431,14 @@ class RemoteStore:
             read_rows=self._read_rows,
             recalls=self.recalls,
         )
-        yield from made.take_in(stored.chunks, stored.older)
-        if self._is_wanted(wanted):
+        whole = False
+        try:
+            yield from made.take_in(stored.chunks, stored.older)
+            whole = self._is_wanted(wanted)
+        finally:
+            if not whole:  # nobody has it: it is to take up no room
+                made.close()
+        if whole:
             opening = self._opening.pop(name)
             made.configure(opening.wanted.config)  # it may be another by now
             self.logs[name] = made
