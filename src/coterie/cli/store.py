@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from coterie.storage.postgres.restored import Restored
     from coterie.storage.postgres.schema import Migrated
 
+ID_MAX = 2**31 - 1
 url_argument = click.argument("url", metavar="URL", envvar="COTERIE_STORE")
 
 
@@ -144,10 +145,10 @@ def load_command(directory: Path, url: str, brokers: str | None, output: str) ->
 
 def broker_ids(text: str | None) -> tuple[int, ...]:
     """Return the ids of brokers that an option lists. Raises UsageError."""
-    try:
-        return tuple(int(one) for one in text.split(",")) if text else ()
-    except ValueError:
-        raise click.UsageError(f"--brokers takes ids with commas between, as 1,2,3, and not {text}") from None
+    listed = text.split(",") if text else ()
+    if not all(one.isascii() and one.isdigit() and len(one) < 11 and int(one) <= ID_MAX for one in listed):
+        raise click.UsageError(f"--brokers takes ids with commas between, as 1,2,3, and not {text}")
+    return tuple(int(one) for one in listed)
 
 
 def lines_of_loading(done: LoadedTopics) -> Iterator[str]:

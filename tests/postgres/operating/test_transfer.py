@@ -114,6 +114,29 @@ def test_a_directory_that_has_no_name_is_refused_with_a_sentence():
         pass
 
 
+def test_of_two_that_write_one_directory_the_second_is_refused_and_the_first_ends_whole(tmp_path: Path):
+    there = tmp_path / "there"
+    with new_directory(there) as unfinished:
+        (unfinished / "of-the-first").touch()
+        with pytest.raises(CoterieError, match="is being written by another command"), new_directory(there):
+            pass
+        assert (unfinished / "of-the-first").exists()
+        (unfinished / "of-the-first").unlink()
+
+    assert there.is_dir()
+    assert not unfinished.exists()
+
+
+def test_what_a_command_left_that_was_killed_is_removed_by_the_next(tmp_path: Path):
+    (tmp_path / "there.unfinished").mkdir()
+    (tmp_path / "there.unfinished" / "half").touch()
+
+    with new_directory(tmp_path / "there"):
+        pass
+
+    assert not (tmp_path / "there" / "half").exists()
+
+
 @settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(done=st.lists(steps, max_size=40))
 def test_a_directory_comes_out_as_it_went_in(server: Server, with_tables: str, done: list[Step]):
@@ -329,3 +352,13 @@ def test_ids_of_topics_that_were_deleted_are_refused(
 
     with pytest.raises(CoterieError, match="its id is never used again"):
         bring_in(before, address)
+
+
+@pytest.mark.parametrize("brokers", ["1,x", "-1", "1,,2", "2147483648", "9" * 5_000])
+def test_ids_that_no_broker_has_are_refused_before_anything_is_read(tmp_path: Path, brokers: str):
+    asked = CliRunner().invoke(
+        cli, ["store", "load", str(tmp_path), "postgresql://db/coterie", "--brokers", brokers]
+    )
+
+    assert asked.exit_code == 2
+    assert "takes ids with commas between, as 1,2,3" in asked.output

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID, uuid4
@@ -61,15 +63,30 @@ def new_directory(directory: Path) -> Iterator[Path]:
         if place.exists() and any(place.iterdir()):
             raise CoterieError(f"{directory} is not empty")
         unfinished = place.with_name(place.name + UNFINISHED)
-        with suppress(FileNotFoundError):
-            shutil.rmtree(unfinished)
+        if unfinished.exists():
+            with _alone_in(unfinished):
+                shutil.rmtree(unfinished)
         unfinished.mkdir(parents=True)
-        yield unfinished
-        with opened_directory(str(unfinished)):
-            pass
-        unfinished.rename(place)
+        with _alone_in(unfinished):
+            yield unfinished
+            with opened_directory(str(unfinished)):
+                pass
+            unfinished.rename(place)
     except OSError as error:
         raise CoterieError(unusable(str(directory), error)) from error
+
+
+@contextmanager
+def _alone_in(unfinished: Path) -> Iterator[None]:
+    """Have a folder to oneself. Raises `CoterieError` where another process has it."""
+    descriptor = os.open(unfinished, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise CoterieError(f"{unfinished} is being written by another command") from None
+    finally:
+        os.close(descriptor)
 
 
 async def dump(address: DatabaseAddress, into: Path, node_id: int) -> Dumped:
