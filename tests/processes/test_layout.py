@@ -13,7 +13,7 @@ from coterie.broker.cluster.changes import Changed, CreateTopics, DeleteTopics, 
 from coterie.broker.cluster.image import Delta, Image
 from coterie.broker.cluster.statements import ReadDelta
 from coterie.broker.processes import METADATA
-from coterie.broker.processes.changes import Static, broker_ids_of
+from coterie.broker.processes.changes import RegisterProcess, Static, broker_ids_of
 from coterie.broker.processes.layout import CannotArrange, arranged
 from coterie.storage.config import LogConfig
 from coterie.storage.files import FileStore
@@ -122,9 +122,11 @@ def test_deleted_topics_are_forgotten_once_every_broker_has_started_since(tmp_pa
     with arranged(str(tmp_path), [1, 2]) as metadata:
         metadata.execute(DeleteTopics((ORDERS,)))
 
-    for deleted in (1, 0):
+    for starts, deleted in ((), 1), ((1,), 1), ((), 1), ((1, 2), 1), ((), 0):
         with arranged(str(tmp_path), [1, 2]) as metadata:
             delta = metadata.execute(ReadDelta(0))
+            for broker_id in starts:
+                metadata.execute(RegisterProcess(broker_id, UUID(int=9)))
         assert isinstance(delta, Delta)
         assert len(delta.topics) == deleted
         assert len(delta.partitions) == 2 * deleted

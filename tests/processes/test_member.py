@@ -14,7 +14,7 @@ import pytest
 from coterie.broker.cluster.changes import Changed, CreateTopics, DeleteTopics, NewTopic, NotChanged, Why
 from coterie.broker.cluster.image import Endpoint, Image
 from coterie.broker.cluster.made import SEEN_WITHIN_MS
-from coterie.broker.cluster.statements import HeartbeatAnswer
+from coterie.broker.cluster.statements import Counted, HeartbeatAnswer
 from coterie.broker.processes import METADATA
 from coterie.broker.processes.changes import ArrangeBrokers, FenceProcess, RegisterProcess
 from coterie.broker.processes.engine import SqliteEngine
@@ -160,14 +160,15 @@ def test_it_does_not_wait_for_one_that_hangs_longer_than_half_a_second(machine: 
 
 def test_who_waits_for_others_writes_nothing_meanwhile(machine: Machine):
     one, other = machine.broker(1), machine.broker(2)
+    machine.until(lambda: one.image == other.image and counted(machine, 1).seen == one.image.version)
     other.engine.close()
-    before = heartbeats_of(machine, 1)
+    before = counted(machine, 1).beats
 
     one.propose(orders(1))
     machine.until(lambda: bool(one.answers))
 
     assert machine.now_ms >= SEEN_WITHIN_MS
-    assert heartbeats_of(machine, 1) <= before + 1
+    assert counted(machine, 1).beats <= before + 1
 
 
 def test_it_does_not_wait_for_one_that_does_not_run(machine: Machine):
@@ -257,10 +258,10 @@ def test_a_broker_that_the_cluster_does_not_have_ends_with_a_sentence(machine: M
     assert machine.broker(3).exits == ["broker 3 is none of this cluster"]
 
 
-def heartbeats_of(machine: Machine, broker_id: int) -> int:
+def counted(machine: Machine, broker_id: int) -> Counted:
     answer = machine.metadata.execute(ReadHeartbeats())
     assert isinstance(answer, HeartbeatAnswer)
-    return next(one.beats for one in answer.brokers if one.broker_id == broker_id)
+    return next(one for one in answer.brokers if one.broker_id == broker_id)
 
 
 def altered(machine: Machine, statement: str) -> None:

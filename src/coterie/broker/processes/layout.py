@@ -88,13 +88,21 @@ def _move(disk: OsDisk, root: str, metadata: SqliteMetadata, broker_ids: tuple[i
     """Have the metadata say which brokers there are, and the directories of partitions lie with theirs."""
     before = _image(metadata)
     _refuse_other_disks(disk, root, before, broker_ids)
-    metadata.sweep(arranged_at(before))  # who has run since has deleted the logs of these, too
+    metadata.sweep(_agreed_upto(before))
     metadata.execute(ArrangeBrokers(broker_ids))
     moving = moves(disk, root, _image(metadata))
     if moving:
         carry_out(disk, root, moving, uuid4())
         log.info("%s: %s moved to other brokers", root, counted(len(moving), "partition"))
     _describe_kept(disk, root, broker_ids)
+
+
+def _agreed_upto(image: Image) -> int:
+    """Return the version up to which every broker has deleted the logs of deleted topics, which it does
+    before it registers. One that never came up since has them still.
+    """
+    epochs = (image.brokers[broker_id].broker_epoch for broker_id in broker_ids_of(image))
+    return min((arranged_at(image), *epochs))
 
 
 def _describe_kept(disk: OsDisk, root: str, broker_ids: tuple[int, ...]) -> None:
