@@ -324,21 +324,51 @@ def test_a_refusal_meanwhile_is_told(rig: MemberRig):
     assert [code_of(answer) for answer in writer.answers()] == [ELSEWHERE]
 
 
-def test_no_member_loses_its_place_while_its_commit_waits_for_the_log(rig: MemberRig):
-    """Its heartbeats are behind the commit on its connection, unread; afterwards it has a session's time."""
+@pytest.fixture
+def waiting(rig: MemberRig) -> tuple[MemberRig, str, Client]:
+    """A member whose commit has waited for the log nearly twice as long as its session lasts."""
     member, client = rig.stable("g", "a")["a"], rig.client()
     rig.pass_ms(1_000)
     rig.by_hand = True
     rig.commit_as(client, "g", member, 1)
-
-    rig.pass_ms(3 * SESSION_MS)
+    rig.pass_ms(2 * SESSION_MS - 1)
     assert member in members(rig)
+    return rig, member, client
+
+
+def test_no_member_loses_its_place_while_its_commit_waits_for_the_log(
+    waiting: tuple[MemberRig, str, Client],
+):
+    """Its heartbeats are behind the commit on its connection, unread until that is answered."""
+    rig, member, client = waiting
     rig.land()
+    rig.by_hand = False
+    assert [code_of(answer) for answer in client.answers()] == [Code.NONE]
+    assert rig.beat(client, "g", member) == Code.NONE
 
     rig.pass_ms(SESSION_MS - 1)
     assert member in members(rig)
+    rig.pass_ms(1)
+    assert member not in members(rig)
+
+
+def test_whoever_has_said_nothing_meanwhile_goes_once_the_log_has_landed(
+    waiting: tuple[MemberRig, str, Client],
+):
+    rig, member, _ = waiting
+    rig.land()
     rig.by_hand = False
-    rig.pass_ms(SESSION_MS)
+
+    rig.pass_ms(1_000)
+
+    assert member not in members(rig)
+
+
+def test_a_log_that_lands_nothing_keeps_nobody_for_longer_than_a_session_more(
+    waiting: tuple[MemberRig, str, Client],
+):
+    rig, member, _ = waiting
+    rig.pass_ms(1_000)
     assert member not in members(rig)
 
 

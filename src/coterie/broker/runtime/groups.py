@@ -43,7 +43,9 @@ log = logging.getLogger("coterie.broker")
 
 GROUPS_STARTED_AT_ONCE = 50
 LATE_MS = 1_000
-"""While a log takes so long to land a batch, members may not be heard: a connection is answered in order."""
+"""While a log takes so long to land a batch members may be unheard: a connection is answered in order."""
+LOOK_AGAIN_MS = 250
+"""When a session that is put off for that is looked at again: what came meanwhile is read by then."""
 PART_BYTES = 1 << 17  # some 4,000 tombstones, which take 13 ms
 
 
@@ -95,10 +97,12 @@ class ShardHost(HostedShard[commands.Command, GroupBatch]):
         # Up to where the log has ended commits for topics. Of what was loaded nobody knows for which.
         self._ended: dict[str, int] = {}
         self._loaded_upto = 0
-        self._heard_from_ms: int | None = (
-            None  # since when members can be heard again, after a halt or a wait
-        )
+        self._resumed_ms: int | None = None  # when it has gone on last
         self._waits_since_ms = 0  # for the oldest batch in flight
+        self._landed_late_ms: int | None = None
+        self._unheard: dict[
+            TimerKey, tuple[int, int]
+        ] = {}  # sessions that are put off: since when, until when
 
     # -- live
 
@@ -140,9 +144,10 @@ class ShardHost(HostedShard[commands.Command, GroupBatch]):
 
     def expire(self, key: TimerKey, now_ms: int) -> None:
         if self.status == self.ACTIVE:
-            since_ms = now_ms if self._lands_late(now_ms) else self._heard_from_ms
-            due_ms = now_ms if since_ms is None else self._due_ms(key, since_ms)
-            if due_ms <= now_ms:
+            due_ms = now_ms if self._resumed_ms is None else self._due_ms(key, self._resumed_ms)
+            if due_ms <= now_ms and self._may_be_unheard(key, now_ms):
+                self.purgatory.arm(key, now_ms + LOOK_AGAIN_MS, self._ring)
+            elif due_ms <= now_ms:
                 self.execute(commands.Expire(key=key))
             else:
                 self.purgatory.arm(key, due_ms, self._ring)
@@ -150,6 +155,23 @@ class ShardHost(HostedShard[commands.Command, GroupBatch]):
             self.purgatory.arm(key, now_ms + AGAIN_MS, self._ring)
         elif self.status in self.HALTED:
             self.purgatory.arm(key, max(self._due_ms(key, now_ms), now_ms + AGAIN_MS), self._ring)
+
+    def _may_be_unheard(self, key: TimerKey, now_ms: int) -> bool:
+        """Return whether a session is over though its member may have said something, behind a commit that
+        the log is late to land. It is given a session's time for that, and no more.
+        """
+        landed_ms = self._landed_late_ms
+        if not self._lands_late(now_ms) and (landed_ms is None or now_ms - landed_ms > LOOK_AGAIN_MS):
+            self._unheard.clear()
+            return False
+        session_ms = self._due_ms(key, 0)
+        if key[0] in ("join", "sync") or not session_ms:
+            return False
+        since_ms, until_ms = self._unheard.get(key, (now_ms, now_ms))
+        if now_ms - until_ms > LOOK_AGAIN_MS:  # it was heard in the meantime
+            since_ms = now_ms
+        self._unheard[key] = since_ms, now_ms + LOOK_AGAIN_MS
+        return now_ms - since_ms < session_ms
 
     def _lands_late(self, now_ms: int) -> bool:
         return bool(self._in_flight) and now_ms - self._waits_since_ms >= LATE_MS
@@ -162,7 +184,7 @@ class ShardHost(HostedShard[commands.Command, GroupBatch]):
     def _landed(self, batch: GroupBatch, refused: AppendRefused | None) -> None:
         now_ms = self.clock.now_ms()
         if self._lands_late(now_ms):
-            self._heard_from_ms = now_ms
+            self._landed_late_ms = now_ms
         self._waits_since_ms = now_ms
         super()._landed(batch, refused)
 
@@ -174,7 +196,7 @@ class ShardHost(HostedShard[commands.Command, GroupBatch]):
 
     def go_on(self) -> None:
         """Decide again, after a halt: sessions begin anew (LO-4), other deadlines have stood still."""
-        now_ms = self._heard_from_ms = self.clock.now_ms()
+        now_ms = self._resumed_ms = self.clock.now_ms()
         self._stood_ms += now_ms - self._halted_ms
         super().go_on()
         self.forgetting.forget_gone_soon()
