@@ -145,7 +145,7 @@ $$
 """
 
 
-NOBODY_IS_GONE = "SET client_connection_check_interval = 0"
+NO_CLIENT_CHECK = "SET client_connection_check_interval = 0"
 """For statements that go on though nobody waits."""
 
 

@@ -15,7 +15,7 @@ import asyncpg
 
 from coterie.storage.postgres.connecting import (
     LOST,
-    NOBODY_IS_GONE,
+    NO_CLIENT_CHECK,
     OTHER_HISTORY,
     Connections,
     connect,
@@ -218,7 +218,7 @@ class _LaneConnection:
             return Fenced()
         in_doubt, acknowledged = look
         rows = await connection.fetchrow(LOOK, *(in_doubt or NO_ROW), *(acknowledged or NO_ROW))
-        await connection.execute(NOBODY_IS_GONE)  # an append that is given up is waited for by the next life
+        await connection.execute(NO_CLIENT_CHECK)  # an append that is given up is waited for by the next life
         return Reopened(*rows)
 
     async def _append(self, life: int, chunks: Sequence[Chunk]) -> LaneAnswer:
