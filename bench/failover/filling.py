@@ -14,6 +14,7 @@ from coterie.base.ids import TopicPartition
 from coterie.base.topic_names import OFFSETS_TOPIC
 from coterie.client.net import messages
 from coterie.storage.postgres.connecting import DatabaseAddress, connect
+from coterie.storage.postgres.copying import CHUNK_COLUMNS
 from coterie.storage.remote.chunk import CHUNK_BYTES
 from coterie.wire.payloads.consumer_offsets import (
     GroupMetadataKey,
@@ -40,17 +41,6 @@ SELECT number, partition_id, leader_epoch, coalesce((
   WHERE chunk.partition_id = partition.partition_id), 0)
 FROM coterie.partitions AS partition JOIN coterie.topics USING (topic_id) WHERE name = $1 ORDER BY number
 """
-COLUMNS = (
-    "partition_id",
-    "base_offset",
-    "last_offset",
-    "leader_epoch",
-    "max_timestamp",
-    "batches",
-    "size",
-    "heads",
-    "data",
-)
 
 
 async def make_topics(address: Address, *topics: dict[str, Any]) -> None:
@@ -100,7 +90,7 @@ async def fill_groups(url: str) -> None:
         for number, partition_id, epoch, end in ends:
             rows = _rows(names[number], partition_id, epoch, end)
             await connection.copy_records_to_table(
-                "chunks_keep", schema_name="coterie", columns=COLUMNS, records=rows
+                "chunks_keep", schema_name="coterie", columns=CHUNK_COLUMNS, records=rows
             )
     finally:
         await connection.close()

@@ -7,8 +7,8 @@ It carries out a `Change` thus, in one transaction: it takes the lock of the clu
 image up to it, asks the change for its `rows`, writes them at the next version, and notifies. It refuses a
 `TakeOver` if the broker's count is another than that of the change (`Why.BEATS_ON`), and a `CreateTopics`
 with the id of a topic that was deleted (`Why.ID_TAKEN`). Where appends go through it as well, in the same
-transaction `RegisterBroker` replaces the broker's lanes by those of its new epoch, and `TakeOver` and
-`LeaveCluster` delete them.
+transaction `RegisterBroker` replaces the broker's lanes by those of its new epoch, and `TakeOver`,
+`LeaveCluster` and `UnregisterBroker` delete them.
 """
 
 from __future__ import annotations

@@ -210,8 +210,8 @@ class ClusterMember:
         self._reads = _Statements(engine, clock)
         self._changes = _Statements(engine, clock)
         self._membership: MetadataSession | None = None
-        self._attempt = self._attempts = 0  # which attempt to connect counts, and how many there were
-        self._over = False
+        self._attempts = 0  # to connect
+        self._attempt = 0  # the one that counts, 0 for none
         self._serves_until_ms = NEVER  # where it serves
         self._applied = lifecycle.image
         self.giving = GivingBack(lifecycle.broker_id, 0)
@@ -357,7 +357,7 @@ class ClusterMember:
         self._hosting.resume(anew=anew)
 
     def _exit(self, sentence: str) -> None:
-        self._over = True
+        self._attempt = 0
         if self._membership is not None:
             self._membership.close()
         self._reads.close()
@@ -374,7 +374,7 @@ class ClusterMember:
             before.close()
 
         def opened(session: MetadataSession, history: str) -> None:
-            if self._membership is not None or self._over:
+            if self._membership is not None or not self._attempt:
                 session.close()
                 return
             # Of a slow database the attempt before this one may come first: thrown away, none would do.
@@ -385,12 +385,12 @@ class ClusterMember:
             self._happen(lambda now_ms: self.lifecycle.connected(history, now_ms))
 
         def ended() -> None:
-            if attempt == self._attempt and not self._over:
+            if attempt == self._attempt:
                 self._membership = None
                 self._happen(self.lifecycle.disconnected)
 
         def notified(version: int) -> None:
-            if attempt == self._attempt and not self._over:
+            if attempt == self._attempt:
                 self._happen(lambda now_ms: self.lifecycle.notified(version, now_ms))
 
         self._engine.connect(opened=opened, ended=ended, notified=notified)

@@ -100,9 +100,8 @@ class ShardHost(HostedShard[commands.Command, GroupBatch]):
         self._resumed_ms: int | None = None  # when it has gone on last
         self._waits_since_ms = 0  # for the oldest batch in flight
         self._landed_late_ms: int | None = None
-        self._unheard: dict[
-            TimerKey, tuple[int, int]
-        ] = {}  # sessions that are put off: since when, until when
+        self._unheard: dict[TimerKey, tuple[int, int]] = {}
+        """The sessions that are put off: since when, and until when."""
 
     # -- live
 

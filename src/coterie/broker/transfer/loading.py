@@ -20,7 +20,7 @@ from coterie.storage.postgres.advice import connected
 from coterie.storage.postgres.connecting import DatabaseAddress
 from coterie.storage.postgres.copying import LogPlace, copy_in, reserve_partition_ids
 from coterie.storage.postgres.schema import insist_on_schema, migrate, read_cluster
-from coterie.storage.postgres.serial import Connection, transaction_of_command
+from coterie.storage.postgres.serial import LOCKED_IDLE_MS, Connection, transaction_of_command
 
 # Where nobody has been, the cluster is the one that the directory is of.
 TAKE_OVER = """
@@ -28,9 +28,6 @@ UPDATE coterie.cluster SET next_producer_id = greatest(next_producer_id, $1),
   cluster_id = CASE WHEN $3 THEN $2 ELSE cluster_id END
 RETURNING cluster_id
 """
-
-LOCKED_IDLE_MS = 10_000
-"""So long this process may do nothing while it holds the lock of the metadata."""
 
 
 class LoadedTopics(NamedTuple):

@@ -80,8 +80,6 @@ saved AS (
 SELECT count(*) FROM led
 """
 )
-
-
 SPANS = """
 SELECT producer_id, first_offset, last_offset, stable FROM coterie.aborted
 WHERE partition_id = $1 AND first_offset < $2 ORDER BY last_offset

@@ -39,12 +39,14 @@ ENDS_CONNECTION = ("FATAL", "PANIC")
 OTHER_HISTORY = "the database is of another history: it has gone back to an older state"
 LOST = (OSError, EOFError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 """All that the driver raises for a connection or a statement; TimeoutError is an OSError."""
-# The timeline is that of what is being written: the control file's is an older one until the first checkpoint
-# after a promotion. A backup that is brought back may have all three of them as before: `coterie store
-# restored` gives it something that no database had.
-HISTORY = """
-SELECT concat_ws('/', (SELECT system_identifier FROM pg_control_system()),
-  left(pg_walfile_name(pg_current_wal_insert_lsn()), 8),
+TIMELINE = "left(pg_walfile_name(pg_current_wal_insert_lsn()), 8)"
+"""That of what is being written, in hexadecimal digits: the control file's is an older one until the first
+checkpoint after a promotion.
+"""
+# A backup that is brought back may have all three of them as before: `coterie store restored` gives it
+# something that no database had.
+HISTORY = f"""
+SELECT concat_ws('/', (SELECT system_identifier FROM pg_control_system()), {TIMELINE},
   (SELECT oid FROM pg_database WHERE datname = current_database()),
   (SELECT restoration FROM coterie.cluster))
 """
@@ -143,10 +145,6 @@ BEGIN
 END
 $$
 """
-
-
-NO_CLIENT_CHECK = "SET client_connection_check_interval = 0"
-"""For statements that go on though nobody waits."""
 
 
 async def connect(address: DatabaseAddress, *, cached: int = 100) -> asyncpg.Connection:

@@ -15,7 +15,6 @@ import asyncpg
 
 from coterie.storage.postgres.connecting import (
     LOST,
-    NO_CLIENT_CHECK,
     OTHER_HISTORY,
     Connections,
     connect,
@@ -59,7 +58,11 @@ LOOK = """
 SELECT $1::int IS NULL OR EXISTS (SELECT FROM coterie.chunks_keep
          WHERE (partition_id, base_offset, leader_epoch) = ($1, $2::bigint, $3::int)),
        $4::int IS NULL OR EXISTS (SELECT FROM coterie.chunks_keep
-         WHERE (partition_id, base_offset, leader_epoch) = ($4, $5::bigint, $6::int))
+         WHERE (partition_id, base_offset, leader_epoch) = ($4, $5::bigint, $6::int)),
+       set_config('client_connection_check_interval', '0', false)
+"""
+"""And from here on the server goes on though nobody waits: an append that is given up is waited for by the
+next life.
 """
 NO_ROW = (None, None, None)
 WARNING = "01000"
@@ -218,8 +221,7 @@ class _LaneConnection:
             return Fenced()
         in_doubt, acknowledged = look
         rows = await connection.fetchrow(LOOK, *(in_doubt or NO_ROW), *(acknowledged or NO_ROW))
-        await connection.execute(NO_CLIENT_CHECK)  # an append that is given up is waited for by the next life
-        return Reopened(*rows)
+        return Reopened(*rows[:2])
 
     async def _append(self, life: int, chunks: Sequence[Chunk]) -> LaneAnswer:
         columns = list(zip(*[(*chunk[:6], len(chunk.data), *chunk[6:8]) for chunk in chunks], strict=True))

@@ -18,6 +18,7 @@ from coterie.base.errors import CoterieError
 from coterie.base.ids import uuid_text
 from coterie.storage.postgres.advice import connected
 from coterie.storage.postgres.connecting import DatabaseAddress
+from coterie.storage.postgres.serial import LOCKED_IDLE_MS
 
 OWNER, BROKER, READER = "coterie_owner", "coterie_broker", "coterie_reader"
 NUMBERED = re.compile(r"(\d{4})\.sql")
@@ -27,7 +28,6 @@ MIGRATED_WITHIN_MS = 60_000
 """So long whoever migrates waits for another who does, as one first start for another."""
 LOCK_TIMEOUT_MS = 2_000
 """So long a migration waits for a lock on a table: whoever comes to use that waits behind it."""
-IDLE_MS = 10_000
 RIGHTS = {BROKER: "SELECT, INSERT, UPDATE, DELETE", READER: "SELECT"}
 MAY_MAKE_ROLES = "SELECT rolsuper OR rolcreaterole FROM pg_roles WHERE rolname = current_user"
 IS_MEMBER = "SELECT pg_has_role($1, 'MEMBER')"
@@ -107,7 +107,7 @@ def insist_on_schema(cluster: StoreCluster | None, address: DatabaseAddress) -> 
 
 
 async def _migrate(connection: asyncpg.Connection, *, only_if_empty: bool) -> Migrated:
-    await connection.execute(f"SET idle_in_transaction_session_timeout = {IDLE_MS}")
+    await connection.execute(f"SET idle_in_transaction_session_timeout = {LOCKED_IDLE_MS}")
     await connection.execute(f"SET lock_timeout = {MIGRATED_WITHIN_MS}")
     await connection.execute("SELECT pg_advisory_lock($1, $2)", *LOCK)  # two first starts at once
     await connection.execute(f"SET lock_timeout = {LOCK_TIMEOUT_MS}")

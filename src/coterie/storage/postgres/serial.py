@@ -33,6 +33,8 @@ IDLE_MS = 1_500
 a takeover needs, and that waits a little longer. It is long enough to compute who leads many partitions.
 """
 
+LOCKED_IDLE_MS = 10_000
+"""The same of a command that holds a lock for which brokers wait."""
 COMMAND_LOCK_MS, COMMAND_IDLE_MS = 10_000, 600_000
 """The same of a command: it waits for appends and changes that are under way, and a disk is written or read
 between two of its statements, which may be slow.

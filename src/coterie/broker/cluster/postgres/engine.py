@@ -23,7 +23,7 @@ from coterie.broker.cluster.statements import (
     ReserveProducerIds,
     Statement,
 )
-from coterie.storage.postgres.connecting import Connections, read_history, within_ms
+from coterie.storage.postgres.connecting import TIMELINE, Connections, read_history, within_ms
 from coterie.storage.postgres.serial import (
     Connection,
     SerialConnection,
@@ -61,7 +61,7 @@ LOCK_VERSION = "SELECT FROM coterie.cluster FOR UPDATE"
 RESERVE = f"""
 WITH {within_ms(LOCK_TIMEOUT_MS)},
 timeline AS (
-  SELECT ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::bigint AS number)
+  SELECT ('x' || {TIMELINE})::bit(32)::bigint AS number)
 UPDATE coterie.cluster SET next_producer_id = greatest(next_producer_id, (timeline.number - 1) << 40) + $1
 FROM patience, timeline
 RETURNING next_producer_id - $1
@@ -237,9 +237,7 @@ class PostgresSession:
         image = self._engine.image(self.history)
         if isinstance(change, TakeOver | LeaveCluster):
             answer = await self._depart(connection, change, image)
-            if not isinstance(
-                answer, Changed
-            ):  # nothing is known yet, or others have changed something since
+            if not isinstance(answer, Changed):  # nothing is known yet, or something has changed since
                 image = await self._read_on(connection, image)
                 answer = await self._depart(connection, change, image)
             if answer is not None:
