@@ -29,6 +29,7 @@ from coterie.broker.cluster.image import Image
 from coterie.broker.cluster.made import SEEN_WITHIN_MS
 from coterie.broker.cluster.member import FAULT
 from coterie.broker.cluster.pretended import Fate, PretendedEngine
+from coterie.broker.cluster.statements import Refused
 
 ORDERS = CreateTopics((NewTopic(UUID(int=1), "orders", ((1, 2), (2, 3), (3, 1))),))
 SWALLOWED = Fate(None, None, 60_000)
@@ -218,6 +219,16 @@ def test_a_change_that_is_refused_is_answered_with_the_reason(cluster: Members):
     answers = cluster.propose(cluster.brokers[0], ORDERS)
     cluster.run(10)
     assert answers == [NotChanged(Why.NAME_TAKEN, names=("orders",))]
+
+
+def test_a_change_that_the_engine_refuses_by_itself_is_told_from_one_of_which_nothing_is_known(
+    cluster: Members, monkeypatch: pytest.MonkeyPatch
+):
+    with monkeypatch.context() as patch:
+        patch.setattr(PretendedEngine, "execute", lambda *_: Refused("no room"))
+        answers = cluster.propose(cluster.brokers[0], ORDERS)
+        cluster.run(10)
+    assert answers == [NotChanged(Why.REFUSED, reason="no room")]
 
 
 def test_a_change_that_is_not_answered_in_time_is_not_known_of_and_the_next_is_made(cluster: Members):

@@ -252,6 +252,33 @@ def test_why_the_database_refuses_a_job_is_in_the_log_once(
     assert [record.getMessage() for record in caplog.records] == [said]
 
 
+@pytest.mark.parametrize(
+    ("failing", "told"),
+    [
+        ("SELECT * FROM nowhere", Failed("42P01", 'relation "nowhere" does not exist')),
+        ("DO $$ BEGIN RAISE 'others' USING ERRCODE = '55P03'; END $$", None),
+        ("DO $$ BEGIN RAISE 'who knows' USING ERRCODE = '57014'; END $$", None),
+        ("SELECT pg_terminate_backend(pg_backend_pid())", None),
+    ],
+)
+def test_who_wants_to_know_is_told_of_a_job_that_the_database_refuses_for_good(
+    address: DatabaseAddress, failing: str, told: Failed | None
+):
+    """And of no other that has failed: it may be made, or another time."""
+
+    async def ask() -> object:
+        connection = SerialConnection(Connections(address, asyncio.get_running_loop()))
+        answers: asyncio.Queue[object] = asyncio.Queue()
+        connection.open(lambda _: asyncio.sleep(0), answers.put_nowait, lambda: None)
+        await answers.get()
+        connection.run(lambda driver: driver.execute(failing), answers.put_nowait, answers.put_nowait)
+        answer = await answers.get()
+        connection.close()
+        return answer
+
+    assert asyncio.run(ask()) == told
+
+
 async def while_locked(address: DatabaseAddress, do: Callable[[Any], Awaitable[None]]) -> None:
     """Do something while another has the lock, and return once nobody waits for it."""
     holder = await connect(address)

@@ -22,6 +22,7 @@ from coterie.broker.cluster.statements import (
     Delta,
     ProducerIds,
     ReadDelta,
+    Refused,
     ReserveProducerIds,
 )
 from coterie.storage.postgres.connecting import Connections, DatabaseAddress, connect
@@ -177,6 +178,20 @@ def test_a_fault_in_a_change_ends_the_session_and_nobody_waits_for_its_answer(
     assert broker.ask(ReadDelta(0)) is None
 
     Broker(stage).change(CreateTopics((topic(1, "orders"),)))
+    stage.close()
+
+
+def test_what_the_database_refuses_is_known_not_to_be_made(server: Server, with_tables: str):
+    stage = PostgresStage(server, server.new_database(with_tables))
+    broker = Broker(stage)
+    server.sql(stage.database, "ALTER TABLE coterie.topics ADD CONSTRAINT no_b CHECK (name <> 'b')")
+
+    answer = broker.ask(CreateTopics((topic(1, "a"), topic(2, "b"))))
+
+    assert isinstance(answer, Refused)
+    assert answer.reason.startswith('new row for relation "topics" violates check constraint "no_b"')
+    assert answer.reason.endswith("(23514)")
+    broker.change(CreateTopics((topic(1, "a"),)))
     stage.close()
 
 

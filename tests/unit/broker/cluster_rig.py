@@ -11,7 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from coterie.base.ids import TopicPartition
-from coterie.broker.cluster.changes import Change, Changed, NotChanged, RegisterBroker
+from coterie.broker.cluster.changes import Change, Changed, NotChanged, RegisterBroker, Why
 from coterie.broker.cluster.pretended import PretendedEngine
 from coterie.broker.cluster.statements import ProducerIds, ReserveProducerIds
 from coterie.broker.config.settings import BrokerSettings
@@ -145,6 +145,10 @@ class ClusterRig:
     def lose(self, change: Change, answered: Answered) -> None:
         """Have a change come to nothing, which nobody knows."""
         answered(None)
+
+    def refuse(self, change: Change, answered: Answered) -> None:
+        """Have the engine refuse a change for a reason of its own."""
+        answered(NotChanged(Why.REFUSED, reason="permission denied (42501)"))
 
     def hear(self) -> None:
         """Have the broker go by the metadata as it stands."""

@@ -213,6 +213,16 @@ def test_where_nobody_knows_what_became_of_a_reassignment_that_is_said(rig: Clus
     )
 
 
+def test_what_the_engine_refuses_is_not_tried_again(rig: ClusterRig):
+    rig.fate = rig.refuse
+    [(code, sentence)] = reassign(rig, ("flights", 0, (3,))).values()
+    assert (code, "has refused the change: permission denied (42501)" in sentence) == (
+        "unknown_server_error",
+        True,
+    )
+    assert len(rig.proposed) == 1
+
+
 def test_who_is_overtaken_again_and_again_gives_up(rig: ClusterRig):
     def overtaken(change: Any, answered: Any) -> None:
         topic = rig.engine.image.topic("flights")

@@ -460,6 +460,38 @@ def test_a_deletion_of_which_nobody_knows_is_timed_out_unless_the_topic_is_gone(
     assert delete(rig, "a")["a"].error_code.name == "none"
 
 
+# -- whatever is changed
+
+
+def refused_by_the_engine() -> None:
+    """Nothing of it is made, which is known: no client tries again until its time is over."""
+    said = "The database of the cluster's metadata has refused the change: permission denied (42501)."
+    refused = ("unknown_server_error", said)
+    rig = ClusterRig()
+    make(rig, "a")
+    rig.fate = rig.refuse
+    assert code_and_words(create(rig, a_topic("b"))["b"]) == refused
+    rig.fate = rig.refuse
+    assert code_and_words(grow(rig, "a", 3).answer.results[0]) == refused
+    rig.fate = rig.refuse
+    assert code_and_words(incremental(rig, "a", ("retention.ms", SET, "9")).answer.responses[0]) == refused
+    rig.fate = rig.refuse
+    assert code_and_words(delete(rig, "a")["a"]) == refused
+    assert rig.topics.is_free("b")
+
+
+def test_an_internal_topic_that_the_engine_refuses_is_proposed_with_each_request_and_not_logged(
+    rig: ClusterRig, caplog: pytest.LogCaptureFixture
+):
+    """The engine says so itself, once."""
+    for _ in range(2):
+        rig.fate = rig.refuse
+        assert find(rig, "g").error_code.name == "coordinator_not_available"
+
+    assert len(rig.proposed) == 2
+    assert not caplog.records
+
+
 # -- Metadata
 
 
@@ -705,6 +737,7 @@ PROMISES: tuple[Promise, ...] = (
     overtaken_settings,
     settings_unknown,
     deleted_meanwhile,
+    refused_by_the_engine,
     auto_creation_is_overtaken,
     internal_is_proposed_once,
     internal_is_proposed_again_where_nothing_came_of_it,

@@ -49,6 +49,7 @@ class Why(StrEnum):
     ID_TAKEN = "there is or was a topic of the id"
     NO_TOPIC = "there is no such topic"
     CHANGED = "it has changed meanwhile"
+    REFUSED = "the engine refuses it"
 
 
 class Changed(NamedTuple):
@@ -60,13 +61,14 @@ class Changed(NamedTuple):
 class NotChanged(NamedTuple):
     """A change was refused: nothing of it was made. `broker_epoch` is the one that the engine has for the
     broker, 0 for none, and `incarnation` the process that it was given to; `names` are the topics or the
-    brokers at fault.
+    brokers at fault, and `reason` is the engine's own, for people.
     """
 
     why: Why
     broker_epoch: int = 0
     incarnation: UUID = ZERO_UUID
     names: tuple[str, ...] = ()
+    reason: str = ""
 
 
 ChangeOutcome: TypeAlias = Changed | NotChanged | None

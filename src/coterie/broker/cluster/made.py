@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from coterie.broker.cluster.changes import Change, Changed, CreateTopics, NotChanged, Proposed
-from coterie.broker.cluster.statements import Answer, ProducerIds
+from coterie.broker.cluster.changes import Change, Changed, CreateTopics, NotChanged, Proposed, Why
+from coterie.broker.cluster.statements import Answer, ProducerIds, Refused
 
 SEEN_WITHIN_MS = 500
 """How long the maker of a topic waits for the other brokers to know of it, once this one does."""
@@ -65,6 +65,9 @@ class MadeChanges:
         """
 
         def take(answer: Answer | None) -> None:
+            if isinstance(answer, Refused):
+                answered(NotChanged(Why.REFUSED, reason=answer.reason))
+                return
             if not isinstance(answer, Changed):
                 answered(answer if isinstance(answer, NotChanged) else None)
                 return

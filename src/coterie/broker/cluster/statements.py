@@ -58,5 +58,13 @@ class ProducerIds(NamedTuple):
     size: int
 
 
+class Refused(NamedTuple):
+    """The engine has refused a statement for a reason of its own, as a right that a broker lacks: nothing of
+    it has happened, nor will. The reason is for people.
+    """
+
+    reason: str
+
+
 Statement: TypeAlias = Change | BrokerHeartbeat | ReadDelta | ReserveProducerIds
-Answer: TypeAlias = Changed | NotChanged | HeartbeatAnswer | Delta | ProducerIds
+Answer: TypeAlias = Changed | NotChanged | HeartbeatAnswer | Delta | ProducerIds | Refused

@@ -151,7 +151,7 @@ class TopicProposals:
                 return Refusal(Code.INVALID_TOPIC_EXCEPTION, text)
             case Why.NAME_TAKEN | Why.NAME_COLLIDES | Why.ID_TAKEN:
                 return None  # of this id it was created, and deleted again
-        return _refusal(answer)
+        return refusal_of(answer)
 
     def grow_topics(
         self, totals: Mapping[str, int], assigned: Mapping[str, Layout]
@@ -203,7 +203,7 @@ class TopicProposals:
         if isinstance(answer, NotChanged) and answer.why is Why.NO_TOPIC and len(ids) > 1:
             alone = {name: DeleteTopics((topic_id,)) for name, topic_id in ids.items()}
             return refused | (yield from self._make(alone))
-        refusal = _refusal(answer)
+        refusal = refusal_of(answer)
         if refusal is None:
             return refused
         # What is not there any more was deleted, though the answer was lost.
@@ -236,7 +236,8 @@ class TopicProposals:
 
     def _internal_answered(self, topic: Topic, answer: ChangeOutcome) -> None:
         self._topics.claimed.discard(topic.name)
-        if isinstance(answer, NotChanged) and answer.why is not Why.NAME_TAKEN:
+        # What the engine refuses by itself it has said, and is asked for again with each request.
+        if isinstance(answer, NotChanged) and answer.why not in (Why.NAME_TAKEN, Why.REFUSED):
             log.error("cannot create topic %s: %s", topic.name, answer.why)
 
     # -- proposing
@@ -245,7 +246,7 @@ class TopicProposals:
         """Propose a change for each topic; return why some were not made."""
         image = self._topics.image
         answers = yield from answers_of(self._propose, [*changes.values()])
-        refusals = {name: _refusal(answer) for name, answer in zip(changes, answers, strict=True)}
+        refusals = {name: refusal_of(answer) for name, answer in zip(changes, answers, strict=True)}
         refused = {name: refusal for name, refusal in refusals.items() if refusal is not None}
         if OVERTAKEN in refused.values():  # by what, this broker has yet to hear
             yield self._topics.until_after(image)
@@ -287,7 +288,7 @@ def _new_topic(topic: Topic, created_ms: int) -> NewTopic:
     return NewTopic(topic.topic_id, topic.name, topic.replicas, topic.configs, created_ms)
 
 
-def _refusal(answer: ChangeOutcome) -> Refusal | None:
+def refusal_of(answer: ChangeOutcome) -> Refusal | None:
     """Return why a change was not made, None if it was."""
     if isinstance(answer, Changed):
         return None
@@ -298,4 +299,7 @@ def _refusal(answer: ChangeOutcome) -> Refusal | None:
             return GONE
         case Why.CHANGED:
             return OVERTAKEN
+        case Why.REFUSED:
+            text = f"The database of the cluster's metadata has refused the change: {answer.reason}."
+            return Refusal(Code.UNKNOWN_SERVER_ERROR, text)
     return Refusal(Code.UNKNOWN_SERVER_ERROR, f"The cluster has refused the change: {answer.why}.")

@@ -20,9 +20,10 @@ from coterie.broker.cluster.changes import (
     Reassignment,
     ReassignPartitions,
     UnregisterBroker,
+    Why,
 )
 from coterie.broker.refusal import Refusal
-from coterie.broker.topics.proposals import NOT_KNOWN, answers_of
+from coterie.broker.topics.proposals import NOT_KNOWN, answers_of, refusal_of
 
 if TYPE_CHECKING:
     from coterie.base.ids import TopicPartition
@@ -134,8 +135,8 @@ class ReplicaProposals:
             [answer] = yield from answers_of(self._propose, [planned])
             if isinstance(answer, Changed):
                 return None
-            if not isinstance(answer, NotChanged):
-                return NOT_KNOWN
+            if not isinstance(answer, NotChanged) or answer.why is Why.REFUSED:
+                return refusal_of(answer)
             yield self._topics.until_after(image)
         return NOT_KNOWN
 

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, TypeVar
 import asyncpg
 
 from coterie.storage.postgres.connecting import LOST, Connections, connect, failure_of
-from coterie.storage.remote.session import Broken, Failed
+from coterie.storage.remote.session import Broken, Failed, Verdict, verdict_of
 
 log = logging.getLogger("coterie.storage")
 
@@ -84,6 +84,12 @@ async def after_others() -> None:
     await asyncio.sleep(0)
 
 
+def _has_done_nothing(failure: Failed) -> bool:
+    """Return whether a job that has failed so has done nothing, and would fail so again."""
+    verdict = verdict_of(failure.sqlstate)
+    return failure.sqlstate not in PASSING and verdict in (Verdict.REFUSE, Verdict.CONFLICT)
+
+
 class SerialConnection:
     """One connection, from `open` until it ends by itself or by `close`. It is not opened again."""
 
@@ -94,7 +100,7 @@ class SerialConnection:
         self._ended: Callable[[], None] = lambda: None
         self._over = False
         self._task: asyncio.Task[None] | None = None
-        self._jobs: deque[tuple[Job[Any], Callable[[Any], None]]] = deque()
+        self._jobs: deque[tuple[Job[Any], Callable[[Any], None], Callable[[Failed], None] | None]] = deque()
         self._warned = False
         self._refusal: Failed | None = None  # what was said last
 
@@ -107,17 +113,23 @@ class SerialConnection:
         self._ended = ended
         self._start(self._open(begin, opened))
 
-    def run(self, job: Job[T], done: Callable[[T | None], None]) -> None:
+    def run(
+        self,
+        job: Job[T],
+        done: Callable[[T | None], None],
+        refused: Callable[[Failed], None] | None = None,
+    ) -> None:
         """Have a job done behind those before it, and `done` called with its result; never from within.
 
         It is None if the job has failed, or its connection: whether its last transaction was made is not
-        known, and it may be made later. A job that fails by a fault of its own ends the connection, and with
-        it whatever it has left there.
+        known, and it may be made later. If the database has refused the job for good, `refused` is called
+        in place of `done`, where there is one: its last transaction was not made. A job that fails by a fault
+        of its own ends the connection, and with it whatever it has left there.
         """
         if self._over:
             self._loop.call_soon(done, None)
             return
-        self._jobs.append((job, done))
+        self._jobs.append((job, done, refused))
         if self._task is None and self._connection is not None:
             self._next()
 
@@ -163,7 +175,9 @@ class SerialConnection:
             if self._task is None:  # what was asked for from there has not begun
                 self._next()
 
-    async def _do(self, job: Job[T], done: Callable[[T | None], None]) -> None:
+    async def _do(
+        self, job: Job[T], done: Callable[[T | None], None], refused: Callable[[Failed], None] | None
+    ) -> None:
         assert self._connection is not None
         self._warned = False
         result: T | None = None
@@ -181,12 +195,15 @@ class SerialConnection:
         self._task = None
         if isinstance(failure, Broken):
             self._end()
-        done(None if self._warned else result)
+        if refused is not None and isinstance(failure, Failed) and _has_done_nothing(failure):
+            refused(failure)
+        else:
+            done(None if self._warned else result)
         if self._task is None:
             self._next()
 
     def _say_refused(self, failure: Failed) -> None:
-        """Say why the database refuses a job, each reason once: who asked does not hear it."""
+        """Say why the database refuses a job, each reason once: of most whoever asked does not hear it."""
         if failure.sqlstate in PASSING or failure == self._refusal:
             return
         self._refusal = failure
@@ -203,6 +220,6 @@ class SerialConnection:
         if self._connection is not None:
             self._connection.terminate()
         jobs, self._jobs = self._jobs, deque()
-        for _, done in jobs:
+        for _, done, _ in jobs:
             self._loop.call_soon(done, None)
         self._loop.call_soon(self._ended)

@@ -20,6 +20,7 @@ from coterie.broker.cluster.statements import (
     HeartbeatAnswer,
     ProducerIds,
     ReadDelta,
+    Refused,
     ReserveProducerIds,
     Statement,
 )
@@ -195,7 +196,11 @@ class PostgresSession:
         self._is_present = await connection.fetchval(BE_PRESENT, PRESENCE, self._engine.broker_id)
 
     def send(self, statement: Statement, answered: Callable[[Answer | None], None]) -> None:
-        self._connection.run(partial(self._execute, statement), answered)
+        self._connection.run(
+            partial(self._execute, statement),
+            answered,
+            lambda failed: answered(Refused(f"{failed.message} ({failed.sqlstate})")),
+        )
 
     def close(self) -> None:
         if self.is_membership:
