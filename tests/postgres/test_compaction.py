@@ -30,7 +30,7 @@ from coterie.storage.remote.compaction import (
 from coterie.storage.remote.session import Broken
 from unit.storage.store_rig import NOW, a_config, everything, keyed
 
-from .rigs.lane_places import PLACE, Asking, InMemory, LaneDatabase, Play, a_chunk
+from .rigs.lane_places import PLACE, Asking, InMemory, LaneDatabase, Play, a_chunk, joined
 from .rigs.log_in_postgres import BROKER, PARTITION, OneLogInPostgres
 from .test_reading_contract import one_of
 
@@ -74,7 +74,7 @@ def test_rows_take_the_places_of_others_and_how_far_is_written_down(play: Play):
         assert await ask(database, CompactedTo(LEADS, 6)) is True
         assert await ask(database, CompactedTo(LEADS, 5)) is True
         log = await one_of(database, 1, 5)
-        assert (log.compacted_to, log.chunks, log.end_offset) == (6, [made, a_chunk(6, 7)], 8)
+        assert (log.compacted_to, log.chunks, log.end_offset) == (6, joined([made, a_chunk(6, 7)]), 8)
         assert (await one_of(database, 2, 5)).compacted_to == 0
         assert len(await database.rows(2)) == 1
 

@@ -17,10 +17,10 @@ from coterie.storage.postgres.connecting import SILENT_S, Connections, DatabaseA
 from coterie.storage.postgres.lane_session import LaneSession
 from coterie.storage.postgres.reading import STUCK_S
 from coterie.storage.postgres.schema import migrate
-from coterie.storage.remote.reading import LogWanted, StartWanted, StoredLog
+from coterie.storage.remote.reading import ALL_DATA, LogWanted, StartWanted, StoredLog
 from coterie.storage.remote.session import Broken, Failed, Inserted, Look, Reopened
 
-from .rigs.lane_places import ANSWERED_WITHIN_S, PLACE, Asking, InPostgres, Play, a_chunk, play_over
+from .rigs.lane_places import ANSWERED_WITHIN_S, PLACE, Asking, InPostgres, Play, a_chunk, joined, play_over
 
 pytestmark = pytest.mark.interop
 
@@ -170,7 +170,7 @@ def test_lives_that_are_given_up_do_not_pile_up_in_the_server(
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGQUIT, signal.SIGKILL])
 def test_the_end_of_the_server_is_no_answer(number: signal.Signals):
-    with Server() as server:
+    with Server({"max_prepared_transactions": "1"}) as server:
         asyncio.run(_end_of_server(server, number))
 
 
@@ -185,12 +185,16 @@ async def _end_of_server(server: Server, number: signal.Signals) -> None:
     other = await connect(address)
     await other.execute("BEGIN")
     await other.execute(HOLD_UP, 1)
+    await other.execute("PREPARE TRANSACTION 'held up'")  # which the server's end does not end
+    other.terminate()
     lane.session.append(1, [a_chunk(1)])
     await until_waits(database, "Lock")
     await asyncio.to_thread(server.stop, number)
     assert isinstance(await lane.answer_in(1), Broken)
     assert isinstance(await lane.reopen(2, Look((1, 1, 3), (1, 0, 3))), Broken | Failed)
     await asyncio.to_thread(server.start)
+    other = await connect(address)
+    await other.execute("ROLLBACK PREPARED 'held up'")
     assert await lane.reopen(3, Look((1, 1, 3), (1, 0, 3))) == Reopened(False, True)
     assert await lane.append(3, a_chunk(1)) == Inserted(1)
     assert lane.answers.empty()
@@ -301,8 +305,37 @@ def test_of_logs_that_hold_much_the_first_are_read_and_one_at_least(
             reader.read_logs(asked, answers.put_nowait, history=database.history)  # type: ignore[arg-type]
         async with asyncio.timeout(ANSWERED_WITHIN_S):
             first, second = await answers.get(), await answers.get()
-        assert [(log.partition_id, log.chunks) for log in first] == [(1, rows[:5]), (3, [])]
-        assert [(log.partition_id, log.chunks) for log in second] == [(2, rows[5:]), (3, [])]
+        assert [(log.partition_id, joined(log.chunks)) for log in first] == [(1, joined(rows[:5])), (3, [])]
+        assert [(log.partition_id, joined(log.chunks)) for log in second] == [(2, joined(rows[5:])), (3, [])]
+
+    play(scene)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("few_bytes", [reading.FEW_BYTES, 0], ids=["with-the-epochs", "after-them"])
+def test_rows_come_joined_as_long_as_they_are_small_and_of_one_kind(
+    play: Play, monkeypatch: pytest.MonkeyPatch, few_bytes: int
+):
+    """Of one leader epoch, and either compacted or not, however the server orders them."""
+    monkeypatch.setattr(reading, "FEW_BYTES", few_bytes)
+    size = reading.PIECE_BYTES // 4
+    rows = [a_chunk(at, epoch=at // 6)._replace(data=bytes([at]) * size) for at in range(18)]
+
+    async def scene(database: InPostgres, lane: Asking) -> None:
+        await lane.reopen(1)
+        await lane.append(1, *rows)
+        await database.own.execute("INSERT INTO coterie.logs (partition_id, compacted_to) VALUES (1, 5)")
+        answers: asyncio.Queue[list[StoredLog]] = asyncio.Queue()
+        reader = database.reader()
+        for data_bytes in (ALL_DATA, 3 * size):
+            asked = [LogWanted(1, 9, data_bytes)]
+            reader.read_logs(asked, answers.put_nowait, history=database.history)  # type: ignore[arg-type]
+        async with asyncio.timeout(ANSWERED_WITHIN_S):
+            (whole,), (newest,) = await answers.get(), await answers.get()
+        ends = [(0, 2), (3, 4), (5, 5), (6, 6), (7, 10), (11, 11), (12, 14), (15, 17)]
+        assert whole.chunks == [row for first, last in ends for row in joined(rows[first : last + 1])]
+        assert newest.chunks == joined(rows[15:])
+        heads = [(row.base_offset, row.last_offset, row.size) for row in newest.older]
+        assert heads == [(0, 4, 5 * size), (5, 5, size), (6, 11, 6 * size), (12, 14, 3 * size)]
 
     play(scene)  # type: ignore[arg-type]
 

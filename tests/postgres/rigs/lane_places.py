@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeAlias
 
 import asyncpg
@@ -14,7 +14,7 @@ from coterie.storage.postgres.lane_session import LanePlace, LaneSession
 from coterie.storage.postgres.reading import PostgresReader
 from coterie.storage.remote.chunk import Chunk
 from coterie.storage.remote.pretended import Fate, PretendedEngine, PretendedReader, PretendedSession
-from coterie.storage.remote.reading import RemoteReader
+from coterie.storage.remote.reading import RemoteReader, RowHeads, StoredLog
 from coterie.storage.remote.session import LaneAnswer, Look, Session
 
 NOTHING = Look(None, None)
@@ -200,6 +200,41 @@ def a_chunk(base: int, last: int | None = None, *, partition: int = 1, epoch: in
     """Return a row with bytes that say whose it is."""
     last = base if last is None else last
     return Chunk(partition, base, last, epoch, 1_700_000_000_000, last - base + 1, b"head" * 15, b"%d" % base)
+
+
+def joined(rows: Sequence[Chunk]) -> list[Chunk]:
+    """Return rows of one partition as one for each leader epoch: a reader may have joined some."""
+    found: list[Chunk] = []
+    for row in rows:
+        if found and found[-1].leader_epoch == row.leader_epoch:
+            before = found.pop()
+            row = row._replace(
+                base_offset=before.base_offset,
+                max_timestamp=max(before.max_timestamp, row.max_timestamp),
+                batches=before.batches + row.batches,
+                heads=before.heads + row.heads,
+                data=bytes(before.data) + bytes(row.data),
+            )
+        found.append(row)
+    return found
+
+
+def joined_heads(rows: Sequence[RowHeads]) -> list[RowHeads]:
+    """Return rows without their data as one for each leader epoch."""
+    found: list[RowHeads] = []
+    for row in rows:
+        if found and found[-1].leader_epoch == row.leader_epoch:
+            before = found.pop()
+            row = row._replace(
+                base_offset=before.base_offset, size=before.size + row.size, heads=before.heads + row.heads
+            )
+        found.append(row)
+    return found
+
+
+def whole(log: StoredLog) -> StoredLog:
+    """Return a log with its rows joined."""
+    return log._replace(chunks=joined(log.chunks), older=joined_heads(log.older))
 
 
 PLACE = LanePlace(broker_id=7, lane=1, broker_epoch=5)

@@ -407,7 +407,7 @@ def test_a_log_that_is_being_opened_can_still_be_dropped_and_configured(
     broker.store._call_soon = meddle
     brokers.settle()
 
-    assert broker.store.cache.count == sum(len(log.tail._batches) for log in broker.store.logs.values())
+    assert broker.store.cache.count == sum(len(log.tail._pieces) for log in broker.store.logs.values())
     opened = {"later": [("orders-0", 2)], "configure": [("orders-0", 1)]}.get(what, [])
     assert broker.opened == opened
     assert [*broker.store.logs] == [ORDERS] * len(opened)

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from store_rig import NOW, ORDERS, TOPIC_ID, a_batch, a_config, a_marker, idempotent
 
-from coterie.storage.remote.tail import BATCH_COSTS, Tail, TailCache
-from coterie.wire.records.batches import scan
+from coterie.storage.remote.tail import BATCH_COSTS, JoinedBatches, Tail, TailCache, taken
+from coterie.wire.records.batches import restamp, scan
 from unit.storage.remote_rig import OneLog
 
 ROOM = 6
@@ -19,8 +19,18 @@ COST = len(BATCH) + BATCH_COSTS
 LOGS = st.integers(0, 2)
 
 
+def batches_from(offset: int, count: int) -> bytes:
+    """Return so many batches of one record, the first at an offset."""
+    data = bytearray(BATCH * count)
+    for place in range(count):
+        restamp(data, place * len(BATCH), base_offset=offset + place, leader_epoch=0, append_time_ms=NOW)
+    return bytes(data)
+
+
 class Tails(RuleBasedStateMachine):
-    """Three logs that share room for six batches, and what should be in memory of each."""
+    """Three logs that share room for six batches, and what should be in memory of each: pieces of so many
+    batches from an offset on.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -28,18 +38,33 @@ class Tails(RuleBasedStateMachine):
         self.tails = [Tail(self.cache, 0) for _ in range(3)]
         self.ends = [0, 0, 0]
         self.older = [0, 0, 0]
-        self.kept: deque[tuple[int, int]] = deque()
+        self.kept: deque[tuple[int, int, int]] = deque()
 
     @rule(log=LOGS, count=st.integers(1, 4))
     def append(self, log: int, count: int) -> None:
         header = scan(BATCH)[0][1]
         end = self.ends[log]
-        self.tails[log].keep(BATCH * count, [(header, end + place, NOW) for place in range(count)])
-        self.kept += [(log, end + place) for place in range(count)]
+        data = batches_from(end, count)
+        self.tails[log].keep(data, [(header, end + place, NOW) for place in range(count)])
+        self.kept += [(log, end + place, 1) for place in range(count)]
         self.ends[log] = end + count
-        while len(self.kept) > ROOM:
-            log, _ = self.kept.popleft()
-            self.older[log] += len(BATCH)
+        self.drop_what_has_no_room()
+
+    @rule(log=LOGS, count=st.integers(1, 4))
+    def read(self, log: int, count: int) -> None:
+        end = self.ends[log]
+        self.tails[log].keep_joined(JoinedBatches(end, end + count - 1, NOW, batches_from(end, count)))
+        self.kept.append((log, end, count))
+        self.ends[log] = end + count
+        self.drop_what_has_no_room()
+
+    def drop_what_has_no_room(self) -> None:
+        while self.size() > ROOM * COST:
+            log, _, count = self.kept.popleft()
+            self.older[log] += count * len(BATCH)
+
+    def size(self) -> int:
+        return sum(BATCH_COSTS + count * len(BATCH) for _, _, count in self.kept)
 
     @rule(log=LOGS, back=st.integers(0, 8))
     def delete_before(self, log: int, back: int) -> None:
@@ -47,7 +72,11 @@ class Tails(RuleBasedStateMachine):
         if offset >= self.tails[log].begins:
             self.older[log] = 0
         self.tails[log].drop_before(offset)
-        self.kept = deque(one for one in self.kept if one[0] != log or one[1] >= offset)
+        kept, self.kept = self.kept, deque()
+        for one, first, count in kept:
+            begins = max(first, offset) if one == log else first
+            if begins < first + count:
+                self.kept.append((one, begins, first + count - begins))
 
     @rule(log=LOGS)
     def close(self, log: int) -> None:
@@ -56,14 +85,32 @@ class Tails(RuleBasedStateMachine):
         self.tails[log] = Tail(self.cache, self.ends[log])
         self.older[log] = 0
 
+    def offsets(self, log: int) -> list[int]:
+        return [first + place for one, first, count in self.kept if one == log for place in range(count)]
+
     @invariant()
     def what_came_last_is_in_memory(self) -> None:
         for log, tail in enumerate(self.tails):
-            offsets = [batch.base_offset for batch in tail.since(0)]
-            assert offsets == [offset for one, offset in self.kept if one == log]
+            offsets = self.offsets(log)
+            assert [batch.base_offset for batch in tail.since(0)] == offsets
             assert tail.begins <= min(offsets, default=self.ends[log])
             assert (tail.size, tail.older_bytes) == (len(offsets) * len(BATCH), self.older[log])
-        assert (self.cache.count, self.cache.bytes) == (len(self.kept), len(self.kept) * COST)
+        assert (self.cache.count, self.cache.bytes) == (len(self.kept), self.size())
+
+    @rule(log=LOGS, back=st.integers(0, 8), upto=st.integers(0, 8), room=st.integers(0, 5))
+    def read_from(self, log: int, back: int, upto: int, room: int) -> None:
+        tail = self.tails[log]
+        offset, end = max(0, self.ends[log] - back), max(0, self.ends[log] - upto)
+        there = [one for one in self.offsets(log) if one >= offset]
+        assert [batch.base_offset for batch in tail.since(offset)] == there
+        assert tail.first_from(NOW, offset) == next(tail.since(offset), None)
+        assert tail.first_from(NOW + 1, offset) is None
+        found = taken(tail.pieces_since(offset), end, max_bytes=room * len(BATCH), at_least_one=room % 2 > 0)
+        wanted = [one for one in there if one < end][: max(room, room % 2)]
+        assert [header.base_offset for _, header in scan(found)] == wanted
+        older = self.older[log] if offset < tail.begins else 0
+        between = len([one for one in there if one < end]) * len(BATCH)
+        assert tail.size_between(offset, end) == between + older
 
 
 TestTails = Tails.TestCase
@@ -79,7 +126,7 @@ def test_what_is_noted_of_batches_that_are_gone_is_forgotten():
         tail.drop_before(offset - 1)
 
     assert len(cache._order) < 2_000
-    assert len(tail._batches) < 4_000
+    assert len(tail._pieces) < 4_000
     assert [batch.base_offset for batch in tail.since(0)] == [9_998, 9_999]
 
 

@@ -31,19 +31,46 @@ from coterie.storage.remote.reading import (
     StoredRows,
 )
 from coterie.storage.remote.session import Broken
+from coterie.wire.records.batches import HEADER_SIZE
 
 log = logging.getLogger("coterie.storage")
 
 ROWS_WITH_DATA = 256
 """Of a log of which not all data is wanted that of so many rows is read at most."""
-ROWS_FEW, FEW_BYTES = 2_000, 16 << 20
+ROWS_FEW, FEW_BYTES = 20_000, 16 << 20
 READ_BYTES = 4 << 20
 """What holds more is not read at once, unless it is one log."""
+PIECE_BYTES = 64 << 10
+"""Rows come joined, up to so many bytes of what is read of them: each costs, on both sides, and those of a
+log of commits are small.
+"""
 ENDS_OF_WANTED = """
   coalesce(log.start_offset, 0) AS start_offset, greatest(log.end_floor,
     (SELECT last_offset + 1 FROM coterie.chunks_keep AS chunk WHERE chunk.partition_id = wanted.partition_id
      ORDER BY base_offset DESC LIMIT 1), 0) AS end_offset"""
 """Where the log of a row `wanted` starts and goes on, whose row in `logs` is `log`, if it has one."""
+# Rows of a log as one, where they follow each other, are of one leader epoch, and all or none compacted. What
+# each is to hold is found without its data, so that little is sorted, and then read by the index.
+PIECES = f"""
+LATERAL (
+  SELECT min(base_offset) AS base_offset, max(base_offset) AS last_row, max(last_offset) AS last_offset,
+    leader_epoch, max(max_timestamp) AS max_timestamp, sum(batches)::int AS batches, sum(size) AS size,
+    with_data
+  FROM (
+    SELECT base_offset, last_offset, leader_epoch, max_timestamp, batches, size,
+      last_offset < wanted.compacted_to AS is_clean, base_offset >= wanted.data_from AS with_data,
+      sum(CASE WHEN base_offset >= wanted.data_from THEN size ELSE batches * {HEADER_SIZE} END)
+        OVER (ORDER BY base_offset ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW) / {PIECE_BYTES} AS place
+    FROM coterie.chunks_keep WHERE partition_id = wanted.id AND last_offset >= wanted.start_offset
+  ) AS placed
+  GROUP BY leader_epoch, is_clean, with_data, place ORDER BY 1 OFFSET 0) AS piece,
+LATERAL (
+  SELECT string_agg(heads, '') AS heads,
+    coalesce(string_agg(data, '') FILTER (WHERE with_data), '') AS data
+  FROM (
+    SELECT heads, data FROM coterie.chunks_keep
+    WHERE partition_id = wanted.id AND base_offset BETWEEN piece.base_offset AND last_row
+    ORDER BY base_offset OFFSET 0) AS ordered) AS joined"""
 # The end is read in the statement that begins the epoch: whoever is late sees a later epoch before it sees
 # what was appended in that. The epochs in the answer are those before it. With them come the rows of logs
 # that have few, a column each as an array and in no order of the logs: groups wait for these, and each round
@@ -64,39 +91,34 @@ begun AS (
     WHERE there.partition_id = ends.partition_id AND there.epoch >= ends.epoch)
   ORDER BY partition_id
   ON CONFLICT DO NOTHING)
-SELECT partition_id, start_offset, end_offset, epoch, epochs, compacted_to, is_whole,
-  CASE WHEN is_whole THEN base_offsets END, CASE WHEN is_whole THEN last_offsets END,
-  CASE WHEN is_whole THEN leader_epochs END, CASE WHEN is_whole THEN max_timestamps END,
-  CASE WHEN is_whole THEN batches END, CASE WHEN is_whole THEN heads END, CASE WHEN is_whole THEN data END
+SELECT partition_id, start_offset, end_offset, epoch, epochs, compacted_to, is_whole, columns.*
 FROM ends, LATERAL (
-  SELECT count(*) <= {ROWS_FEW} AND count(*) = count(*) FILTER (WHERE is_few) AS is_whole,
-    array_agg(base_offset) AS base_offsets, array_agg(last_offset) AS last_offsets,
+  SELECT count(*) <= {ROWS_FEW} AND coalesce(sum(size), 0) <= least(data_bytes, $4::bigint) AS is_whole FROM (
+    SELECT size FROM coterie.chunks_keep AS chunk
+    WHERE chunk.partition_id = ends.partition_id AND last_offset >= start_offset
+    LIMIT {ROWS_FEW + 1}) AS first) AS counted,
+LATERAL (
+  SELECT array_agg(piece.base_offset) AS base_offsets, array_agg(last_offset) AS last_offsets,
     array_agg(leader_epoch) AS leader_epochs, array_agg(max_timestamp) AS max_timestamps,
-    array_agg(batches) AS batches, array_agg(heads) AS heads,
-    array_agg(data) FILTER (WHERE is_few) AS data
-  FROM (
-    SELECT *, sum(size) OVER (ORDER BY base_offset) <= least(data_bytes, $4::bigint) AS is_few FROM (
-      SELECT * FROM coterie.chunks_keep AS chunk
-      WHERE chunk.partition_id = ends.partition_id AND last_offset >= start_offset
-      ORDER BY base_offset LIMIT {ROWS_FEW + 1}) AS first
-    ORDER BY base_offset) AS counted) AS columns
+    array_agg(batches) AS batches, array_agg(heads) AS heads, array_agg(data) AS data
+  FROM (SELECT partition_id AS id, start_offset, compacted_to, 0 AS data_from WHERE is_whole) AS wanted,
+  {PIECES}) AS columns
 """
 # A partition at a time, in the order of those that are wanted and by its index, whatever the planner thinks
 # of the table.
 COLUMNS = "partition_id, base_offset, last_offset, leader_epoch, max_timestamp, batches, heads, data"
 CHUNKS = f"""
-SELECT chunk.* FROM unnest($1::int[], $2::bigint[], $3::bigint[]) AS wanted (id, start_offset, data_bytes),
+SELECT wanted.id, piece.base_offset, last_offset, leader_epoch, max_timestamp, batches, heads, data, size,
+  with_data
+FROM unnest($1::int[], $2::bigint[], $3::bigint[], $4::bigint[])
+  AS asked (id, start_offset, data_bytes, compacted_to),
 LATERAL (
-  SELECT CASE WHEN data_bytes >= {ALL_DATA} THEN 0 ELSE coalesce((SELECT min(base_offset) FROM (
+  SELECT asked.*, CASE WHEN data_bytes >= {ALL_DATA} THEN 0 ELSE coalesce((SELECT min(base_offset) FROM (
     SELECT base_offset, sum(size) OVER (ORDER BY base_offset DESC) - size AS behind FROM (
-      SELECT base_offset, size FROM coterie.chunks_keep WHERE partition_id = wanted.id
+      SELECT base_offset, size FROM coterie.chunks_keep WHERE partition_id = asked.id
       ORDER BY base_offset DESC LIMIT {ROWS_WITH_DATA}) AS newest) AS summed
-    WHERE behind < data_bytes), {END}) END AS data_from OFFSET 0) AS tail,
-LATERAL (
-  SELECT partition_id, base_offset, last_offset, leader_epoch, max_timestamp, batches, heads,
-    CASE WHEN base_offset >= data_from THEN data ELSE '' END, size, base_offset >= data_from
-  FROM coterie.chunks_keep WHERE partition_id = wanted.id AND last_offset >= wanted.start_offset
-  ORDER BY base_offset OFFSET 0) AS chunk
+    WHERE behind < data_bytes), {END}) END AS data_from OFFSET 0) AS wanted,
+{PIECES}
 """
 UNBEGUN = """
 SELECT led.id FROM unnest($1::int[], $2::int[]) AS led (id, epoch) WHERE NOT EXISTS (
@@ -307,7 +329,7 @@ class ReadConnection:
 async def _prepare(connection: Connection) -> None:
     """Have the server know the statements."""
     await connection.fetch(OPEN, [], [], [], 0)
-    await _read_chunks(([0], [0], [0]), lambda: None, connection)
+    await _read_chunks(([0], [0], [0], [0]), lambda: None, connection)
 
 
 async def _read_logs(
@@ -323,7 +345,12 @@ async def _read_logs(
     filled = [one for one in opened if one.start_offset < one.end_offset]
     ids = [one.partition_id for one in filled]
     data_bytes = {one.partition_id: one.data_bytes for one in wanted}
-    terms = (ids, [one.start_offset for one in filled], [data_bytes[one] for one in ids])
+    terms = (
+        ids,
+        [one.start_offset for one in filled],
+        [data_bytes[one] for one in ids],
+        [one.compacted_to for one in filled],
+    )
     rows_of, unread = await _read_chunks(terms, moved, connection)
     read = takewhile(lambda one: one.partition_id != unread, opened)
     return [one.log(*rows_of.get(one.partition_id, NO_ROWS)) for one in read]
@@ -365,12 +392,13 @@ def _with_begun(epoch: int, end_offset: int, epochs: Sequence[Sequence[int]]) ->
 
 
 async def _read_chunks(
-    terms: tuple[Sequence[int], Sequence[int], Sequence[int]],
+    terms: Sequence[Sequence[int]],
     moved: Callable[[], None],
     connection: Connection,
 ) -> tuple[dict[int, tuple[list[Chunk], list[RowHeads]]], int | None]:
     """Return the rows of the first partitions that are not too much, with data and without, and the id of the
-    first that is left. `terms` are the partitions' ids, starts, and how much data is wanted of each.
+    first that is left. `terms` are the partitions' ids, starts, how much data is wanted of each, and up to
+    where it is compacted.
     """
     found: dict[int, tuple[list[Chunk], list[RowHeads]]] = {}
     if not terms[0]:

@@ -10,7 +10,10 @@ from collections.abc import Iterator, Sequence
 
 from coterie.storage.log.placing import Span
 from coterie.storage.log.producers import Completed, ProducerState, marker_of
-from coterie.wire.records.batches import HEADER_SIZE, BatchHeader, read_header
+from coterie.wire.records.batches import HEADER_SIZE, PRODUCER_ID_AT, BatchHeader, read_header
+
+NEGATIVE = 0xFF
+"""The first byte of -1."""
 
 
 def heads_of(data: bytes, spans: Sequence[Span]) -> bytes:
@@ -33,9 +36,19 @@ def scan_heads(heads: bytes) -> Iterator[tuple[int, BatchHeader]]:
         at += _size_of(header)
 
 
+def has_producers(heads: bytes) -> bool:
+    """Return whether a batch is a producer's. Control batches are, so that each head before one has the same
+    size, and the first byte of its producer id, which is negative where there is none, is where it is looked
+    for here.
+    """
+    return heads[PRODUCER_ID_AT::HEADER_SIZE].count(NEGATIVE) * HEADER_SIZE != len(heads)
+
+
 def learn_heads(producers: ProducerState, heads: bytes) -> list[Completed]:
     """Let producers know of batches of which there are the heads; return the transactions that they end."""
-    ended = []
+    ended: list[Completed] = []
+    if not has_producers(heads):
+        return ended
     for at, header in scan_heads(heads):
         if header.producer_id < 0:
             continue

@@ -20,17 +20,17 @@ from coterie.storage.kind import Found, Readable
 from coterie.storage.log.aborted import AbortedIndex, AbortedSpan
 from coterie.storage.log.contract import Appended, AppendRefused, Landed, OffsetOutOfRange
 from coterie.storage.log.placing import Placed, PlacingLog, learn
-from coterie.storage.log.producers import SEQUENCES, ProducerState
+from coterie.storage.log.producers import SEQUENCES, Completed, ProducerState
 from coterie.storage.log.validate import Prepared
 from coterie.storage.remote.chunk import Chunk, PendingAppend
 from coterie.storage.remote.compacting import LogCompaction
 from coterie.storage.remote.compaction import Compacted
-from coterie.storage.remote.heads import heads_of, learn_heads
+from coterie.storage.remote.heads import has_producers, heads_of, learn_heads
 from coterie.storage.remote.lane import Lane
 from coterie.storage.remote.reading import RowHeads, RowsWanted
 from coterie.storage.remote.recalled import ReadRows, RecalledLog, find_by_time, find_youngest
 from coterie.storage.remote.recalling import RecallCache, RecallReading
-from coterie.storage.remote.tail import Batch, Tail, TailCache, taken
+from coterie.storage.remote.tail import JoinedBatches, Piece, Tail, TailCache, taken
 from coterie.wire.records.batches import HEADER_SIZE, read_header, scan
 from coterie.wire.records.visible import AbortedTransaction
 
@@ -224,7 +224,7 @@ class RemoteLog(PlacingLog):
         place, waiting = flight.place, self._waiting
         self.tail.keep(flight.data, place.spans)
         if place.has_producers:
-            self._note_ended(place)
+            self._note_ended(learn(self._state.producers, place))
         if self.compaction.oldest_ms is None:
             self.compaction.oldest_ms = place.spans[0][2]
         end = self._state.end_offset = place.next_offset
@@ -270,31 +270,28 @@ class RemoteLog(PlacingLog):
         self.producers.take_over(self._state.producers)
 
     def _take_heads(self, row: RowHeads) -> int:
-        self._take_epoch(row.leader_epoch, row.base_offset)
-        self.compaction.take_row(row.last_offset, row.size, read_header(row.heads).max_timestamp)
         self.tail.pass_by(row.last_offset, row.size)
-        learn_heads(self._state.producers, row.heads)
-        self._state.end_offset = max(self._state.end_offset, row.last_offset + 1)
+        self._take_in(row)
         return len(row.heads) // HEADER_SIZE
 
     def _take_row(self, chunk: Chunk) -> int:
         data = bytes(chunk.data)
-        headers = [header for _, header in scan(data)]
-        spans = [(header, header.base_offset, header.max_timestamp) for header in headers]
-        end = chunk.last_offset + 1
-        self._take_epoch(chunk.leader_epoch, chunk.base_offset)
-        self.compaction.take_row(chunk.last_offset, len(data), chunk.max_timestamp)
-        self.tail.keep(data, spans)
-        self._note_ended(Placed(data, (data,), spans, chunk.base_offset, end, -1))
-        self._state.end_offset = max(self._state.end_offset, end)
-        return len(spans)
+        self.tail.keep_joined(JoinedBatches(chunk.base_offset, chunk.last_offset, chunk.max_timestamp, data))
+        row = RowHeads(*chunk[1:4], len(data), chunk.heads)
+        self._note_ended(self._take_in(row))
+        return len(row.heads) // HEADER_SIZE if has_producers(row.heads) else 1
 
-    def _take_epoch(self, epoch: int, base_offset: int) -> None:
-        if epoch > self.latest_epoch:
-            self._state.epochs = begun(self._state.epochs, epoch, base_offset)
+    def _take_in(self, row: RowHeads) -> Sequence[Completed]:
+        """Take note of a row, and return the transactions that it ends."""
+        state = self._state
+        if row.leader_epoch > self.latest_epoch:
+            state.epochs = begun(state.epochs, row.leader_epoch, row.base_offset)
+        self.compaction.take_row(row.last_offset, row.size, read_header(row.heads).max_timestamp)
+        state.end_offset = max(state.end_offset, row.last_offset + 1)
+        return learn_heads(state.producers, row.heads)
 
-    def _note_ended(self, place: Placed) -> None:
-        for ended in learn(self._state.producers, place):
+    def _note_ended(self, transactions: Sequence[Completed]) -> None:
+        for ended in transactions:
             if ended.aborted:
                 self._aborted.add(AbortedSpan(*ended[:4]))
 
@@ -307,13 +304,14 @@ class RemoteLog(PlacingLog):
 
         The first may be larger than `max_bytes` if `at_least_one`. Raises `OffsetOutOfRange`.
         """
+        since = self.tail.pieces_since
         return self.read_of(
-            self.tail.since, offset, max_bytes=max_bytes, at_least_one=at_least_one, end_offset=end_offset
+            since, offset, max_bytes=max_bytes, at_least_one=at_least_one, end_offset=end_offset
         )
 
     def read_of(
         self,
-        since: Callable[[int], Iterator[Batch]],
+        since: Callable[[int], Iterator[Piece]],
         offset: int,
         *,
         max_bytes: int,
@@ -325,8 +323,8 @@ class RemoteLog(PlacingLog):
         if not state.start_offset <= offset <= self.end_offset:
             raise OffsetOutOfRange(offset=offset, start=state.start_offset, end=self.end_offset)
         end = state.end_offset if end_offset is None else min(end_offset, state.end_offset)
-        batches = since(offset) if offset < end else ()
-        return taken(batches, end, max_bytes=max_bytes, at_least_one=at_least_one)
+        pieces = since(offset) if offset < end else ()
+        return taken(pieces, end, max_bytes=max_bytes, at_least_one=at_least_one)
 
     def read_committed(
         self, offset: int, *, max_bytes: int, at_least_one: bool = True
@@ -363,13 +361,11 @@ class RemoteLog(PlacingLog):
         return self.tail.size_between(offset, end_offset)
 
     def batch_from(self, timestamp_ms: int, offset: int) -> bytes | None:
-        for _, max_timestamp, records, data in self.tail.since(max(offset, self._state.start_offset)):
-            if max_timestamp >= timestamp_ms and records:
-                return data
-        return None
+        found = self.tail.first_from(timestamp_ms, max(offset, self._state.start_offset))
+        return None if found is None else found.data
 
     def youngest_batch(self) -> bytes | None:
-        times = (batch.max_timestamp for batch in self.tail.since(self._state.start_offset))
+        times = (piece.max_timestamp for piece in self.tail.pieces_since(self._state.start_offset))
         highest = max(times, default=-1)
         return None if highest < 0 else self.batch_from(highest, self._state.start_offset)
 

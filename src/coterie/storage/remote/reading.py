@@ -43,8 +43,9 @@ class StoredLog(NamedTuple):
 
     `epochs` are its rows of leader epochs, each with the offset where it began, in any order; the one
     that was wanted is among them, unless a later one is. `older`, and behind them `chunks`, are the rows from
-    the one on that holds `start_offset`, ascending; the log goes on at `end_offset`, or behind them. It is
-    compacted up to `compacted_to`.
+    the one on that holds `start_offset`, ascending, of which some may be joined: those that follow each
+    other, are of one leader epoch, and all or none compacted. The log goes on at `end_offset`, or behind
+    them. It is compacted up to `compacted_to`.
     """
 
     partition_id: int

@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from coterie.storage.disk import Buffer
 from coterie.storage.log.placing import Span
@@ -29,6 +29,25 @@ class Batch(NamedTuple):
     data: bytes
 
 
+class JoinedBatches(NamedTuple):
+    """Batches that have landed and follow each other, read from the database as one: each is looked at when
+    somebody wants it and not the others.
+    """
+
+    base_offset: int
+    last_offset: int
+    max_timestamp: int
+    data: bytes
+
+    def since(self, offset: int) -> JoinedBatches:
+        """Return the batches from the one on that holds an offset or is the first behind it."""
+        at = _size_before(self, offset)
+        return self._replace(base_offset=offset, data=self.data[at:]) if at else self
+
+
+Piece: TypeAlias = Batch | JoinedBatches
+
+
 class TailCache:
     """The room that the tails of a broker's logs share: what has come first goes first."""
 
@@ -36,11 +55,11 @@ class TailCache:
         self.limit = limit
         self.bytes = 0
         self.count = 0
-        """The number of batches in memory."""
-        self._order: deque[Tail] = deque()  # the tail of each batch, and of some that it has dropped itself
+        """The number of pieces in memory."""
+        self._order: deque[Tail] = deque()  # the tail of each piece, and of some that it has dropped itself
 
     def keep(self, tail: Tail, size: int) -> None:
-        """Take note of the newest batch of a tail, and have the oldest go that there is no room for."""
+        """Take note of the newest piece of a tail, and have the oldest go that there is no room for."""
         self._order.append(tail)
         self.count += 1
         self.bytes += size + BATCH_COSTS
@@ -48,7 +67,7 @@ class TailCache:
             self._order.popleft().give_up_oldest()
 
     def release(self, count: int, size: int) -> None:
-        """Take note that a tail has dropped batches, which are the oldest of it that are noted here."""
+        """Take note that a tail has dropped pieces, which are the oldest of it that are noted here."""
         self.count -= count
         self.bytes -= size + count * BATCH_COSTS
         if len(self._order) > 2 * self.count + ROOM_FOR_STALE:
@@ -58,7 +77,7 @@ class TailCache:
 class Tail:
     """The newest batches of one log, from the offset on where it `begins`: what comes before is older."""
 
-    __slots__ = ("_batches", "_cache", "_first", "_lasts", "_stale", "begins", "older_bytes", "size")
+    __slots__ = ("_cache", "_first", "_lasts", "_pieces", "_stale", "begins", "older_bytes", "size")
 
     def __init__(self, cache: TailCache, begins: int, older_bytes: int = 0) -> None:
         self.begins = begins
@@ -66,7 +85,7 @@ class Tail:
         """The size of what is older."""
         self.size = 0
         self._cache: TailCache | None = cache
-        self._batches: list[Batch] = []
+        self._pieces: list[Piece] = []
         self._lasts: list[int] = []  # the last offset of each
         self._first = 0  # the place of the first that is there still
         self._stale = 0  # so many that the cache has noted are gone
@@ -76,22 +95,52 @@ class Tail:
         at = 0
         for header, base_offset, max_timestamp in spans:
             end = at + header.size
-            self._batches.append(Batch(base_offset, max_timestamp, header.count, data[at:end]))
-            self._lasts.append(base_offset + header.last_offset_delta)
-            self.size += header.size
-            if self._cache is not None:
-                self._cache.keep(self, header.size)
+            batch = Batch(base_offset, max_timestamp, header.count, data[at:end])
+            self._keep(batch, base_offset + header.last_offset_delta)
             at = end
+
+    def keep_joined(self, joined: JoinedBatches) -> None:
+        """Take batches in as one piece, behind all that are there."""
+        self._keep(joined, joined.last_offset)
+
+    def _keep(self, piece: Piece, last_offset: int) -> None:
+        size = len(piece.data)
+        self._pieces.append(piece)
+        self._lasts.append(last_offset)
+        self.size += size
+        if self._cache is not None:
+            self._cache.keep(self, size)
 
     def pass_by(self, last_offset: int, size: int) -> None:
         """Take note of what is older than all that will be kept: it ends there, and is so large."""
         self.begins = last_offset + 1
         self.older_bytes += size
 
+    def pieces_since(self, offset: int) -> Iterator[Piece]:
+        """Yield the pieces in memory, the first from the batch on that holds an offset."""
+        place = bisect_left(self._lasts, offset, self._first)
+        if place == len(self._pieces):
+            return
+        first = self._pieces[place]
+        yield first.since(offset) if isinstance(first, JoinedBatches) else first
+        for behind in range(place + 1, len(self._pieces)):
+            yield self._pieces[behind]
+
     def since(self, offset: int) -> Iterator[Batch]:
         """Yield the batches from the one on that holds an offset, of those in memory."""
-        for place in range(bisect_left(self._lasts, offset, self._first), len(self._batches)):
-            yield self._batches[place]
+        for piece in self.pieces_since(offset):
+            yield from batches_of(piece)
+
+    def first_from(self, timestamp_ms: int, offset: int) -> Batch | None:
+        """Return the first batch from the one on that holds an offset that says to hold a record as young as
+        this, None if there is none in memory.
+        """
+        for piece in self.pieces_since(offset):
+            if piece.max_timestamp >= timestamp_ms:
+                for batch in batches_of(piece):
+                    if batch.max_timestamp >= timestamp_ms and batch.records:
+                        return batch
+        return None
 
     def size_between(self, offset: int, end_offset: int) -> int:
         """Return the size of the batches from the one on that holds `offset` up to `end_offset`; where they
@@ -99,13 +148,17 @@ class Tail:
         """
         first = bisect_left(self._lasts, offset, self._first)
         behind = bisect_left(self._lasts, end_offset, self._first)
-        size = sum(len(batch.data) for batch in self._batches[first:behind])
+        pieces = self._pieces
+        size = sum(len(piece.data) for piece in pieces[first:behind])
+        if offset < end_offset and first < len(pieces):
+            size -= _size_before(pieces[first], offset)
+            size += _size_before(pieces[behind], end_offset) if behind < len(pieces) else 0
         return size + self.older_bytes if offset < self.begins else size
 
     def drop_before(self, offset: int) -> None:
         """Drop what ends before an offset, which nobody may read any more."""
         count = bisect_left(self._lasts, offset, self._first) - self._first
-        size = self._drop(count)
+        size = self._drop(count) + self._cut(offset)
         if self._cache is not None:
             self._stale += count
             self._cache.release(count, size)
@@ -116,12 +169,12 @@ class Tail:
         """Take up none of the room any more: the log is closed, and goes with whoever holds it still."""
         cache, self._cache = self._cache, None
         if cache is not None:
-            count = len(self._batches) - self._first
+            count = len(self._pieces) - self._first
             self._stale += count
             cache.release(count, self.size)
 
     def give_up_oldest(self) -> None:
-        """Have the oldest batch be read from the database from now on, unless it is gone already."""
+        """Have the oldest piece be read from the database from now on, unless it is gone already."""
         if self.passes_over():
             return
         self.begins = self._lasts[self._first] + 1
@@ -139,31 +192,51 @@ class Tail:
         return False
 
     def _drop(self, count: int) -> int:
-        """Drop the oldest batches, and return their size."""
+        """Drop the oldest pieces, and return their size."""
         first = self._first
-        size = sum(len(batch.data) for batch in self._batches[first : first + count])
-        self._batches[first : first + count] = [GONE] * count
+        size = sum(len(piece.data) for piece in self._pieces[first : first + count])
+        self._pieces[first : first + count] = [GONE] * count
         self._first += count
         self.size -= size
-        if self._first > ROOM_FOR_STALE and 2 * self._first > len(self._batches):
-            del self._batches[: self._first], self._lasts[: self._first]
+        if self._first > ROOM_FOR_STALE and 2 * self._first > len(self._pieces):
+            del self._pieces[: self._first], self._lasts[: self._first]
             self._first = 0
+        return size
+
+    def _cut(self, offset: int) -> int:
+        """Drop of the oldest piece what ends before an offset, and return its size."""
+        if self._first == len(self._pieces):
+            return 0
+        oldest = self._pieces[self._first]
+        size = _size_before(oldest, offset)
+        if size:
+            assert isinstance(oldest, JoinedBatches)
+            self._pieces[self._first] = oldest.since(offset)
+            self.size -= size
         return size
 
 
 GONE = Batch(-1, -1, 0, b"")
 
 
-def taken(batches: Iterable[Batch], end: int, *, max_bytes: int, at_least_one: bool) -> bytes:
-    """Return as many of these batches as fit, none that starts at or after `end`."""
+def taken(pieces: Iterable[Piece], end: int, *, max_bytes: int, at_least_one: bool) -> bytes:
+    """Return as many of the batches as fit, none that starts at or after `end`."""
     found: list[bytes] = []
     left = max_bytes
-    for base_offset, _, _, data in batches:
-        if base_offset >= end or (len(data) > left and (found or not at_least_one)):
-            break
-        found.append(data)
-        left -= len(data)
+    for piece in pieces:
+        whole = not isinstance(piece, JoinedBatches) or (piece.last_offset < end and len(piece.data) <= left)
+        for one in (piece,) if whole else batches_of(piece):
+            size = len(one.data)
+            if one.base_offset >= end or (size > left and (found or not at_least_one)):
+                return b"".join(found)
+            found.append(one.data)
+            left -= size
     return b"".join(found)
+
+
+def batches_of(piece: Piece) -> Iterable[Batch]:
+    """Return the batches of a piece."""
+    return batches_in(piece.data, piece.base_offset) if isinstance(piece, JoinedBatches) else (piece,)
 
 
 def batches_in(data: Buffer, offset: int) -> Iterator[Batch]:
@@ -172,3 +245,11 @@ def batches_in(data: Buffer, offset: int) -> Iterator[Batch]:
     for at, header in scan(whole):
         if header.last_offset >= offset:
             yield Batch(header.base_offset, header.max_timestamp, header.count, whole[at : at + header.size])
+
+
+def _size_before(piece: Piece, offset: int) -> int:
+    """Return the size of the batches of a piece that end before an offset: 0 of one alone, which does not."""
+    if not isinstance(piece, JoinedBatches) or piece.base_offset >= offset:
+        return 0
+    found = (at for at, header in scan(piece.data) if header.last_offset >= offset)
+    return next(found, len(piece.data))

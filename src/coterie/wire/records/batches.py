@@ -30,6 +30,7 @@ CRC_AT = 17
 # The checksum covers the batch from the attributes on: base offset and epoch may be stamped without it.
 ATTRIBUTES_AT = 21
 MAX_TIMESTAMP_AT = 35
+PRODUCER_ID_AT = 43
 
 CODEC_BITS = 0x07
 APPEND_TIME_BIT = 0x08
