@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from coterie.storage.remote.chunk import Chunk
     from coterie.storage.remote.compaction import CompactionWanted
     from coterie.storage.remote.reading import (
-        DeletedRows,
+        DeletedRow,
         LogWanted,
         RetainedLog,
         RetentionWanted,
@@ -155,7 +155,7 @@ class ReachedReader:
         self,
         partition_id: int,
         before_offset: int,
-        done: Callable[[DeletedRows | Broken], None],
+        done: Callable[[Sequence[DeletedRow] | Broken], None],
         *,
         history: str,
     ) -> None:

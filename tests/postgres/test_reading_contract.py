@@ -9,7 +9,7 @@ from typing import Any
 from coterie.storage.log.aborted import AbortedSpan
 from coterie.storage.postgres.reading import FEW_BYTES
 from coterie.storage.remote.reading import (
-    DeletedRows,
+    DeletedRow,
     LogWanted,
     RemoteReader,
     RetainedLog,
@@ -352,18 +352,19 @@ async def retain(
     return answer
 
 
-async def delete(database: LaneDatabase, reader: RemoteReader, before: int) -> DeletedRows:
-    """Delete rows of partition 1 that end before an offset, all that may go."""
-    rows = size = 0
+async def delete(database: LaneDatabase, reader: RemoteReader, before: int) -> list[int]:
+    """Delete rows of partition 1 that end before an offset, all that may go; return where each ended."""
+    deleted: list[int] = []
     while True:
-        answered: asyncio.Future[DeletedRows | Broken] = asyncio.get_running_loop().create_future()
+        answered: asyncio.Future[Sequence[DeletedRow] | Broken] = asyncio.get_running_loop().create_future()
         reader.delete_rows(1, before, answered.set_result, history=database.history)
         async with asyncio.timeout(ANSWERED_WITHIN_S):
             answer = await answered
         assert not isinstance(answer, Broken)
-        if not answer.rows:
-            return DeletedRows(rows, size)
-        rows, size = rows + answer.rows, size + answer.size
+        if not answer:
+            return sorted(deleted)
+        assert {row.size for row in answer} == {1}
+        deleted += [row.last_offset for row in answer]
 
 
 def test_a_log_starts_behind_rows_that_are_too_old_or_too_much_and_these_are_deleted(play: Play):
@@ -375,17 +376,17 @@ def test_a_log_starts_behind_rows_that_are_too_old_or_too_much_and_these_are_del
         await read(database, (1, 4), reader=reader)
         assert await retain(database, reader) == RetainedLog(0, 5)
         assert await retain(database, reader, before_ms=5) == RetainedLog(0, 5)
-        assert await delete(database, reader, 3) == DeletedRows(0, 0)  # that is not where it starts
+        assert await delete(database, reader, 3) == []  # that is not where it starts
         assert await retain(database, reader, before_ms=7) == RetainedLog(1, 7)
-        assert await delete(database, reader, 3) == DeletedRows(1, 1)
+        assert await delete(database, reader, 3) == [0]
         assert (await retain(database, reader, epoch=3, start=1, before_ms=8)).start_offset == 1
         assert (await retain(database, reader, start=1, before_ms=8)).start_offset == 3
         assert await retain(database, reader, start=3, before_ms=8) == RetainedLog(3, -1)
         assert await retain(database, reader, start=3, surplus_bytes=2) == RetainedLog(5, 9)
-        assert await delete(database, reader, 99) == DeletedRows(4, 4)
+        assert await delete(database, reader, 99) == [1, 2, 3, 4]
         assert (await retain(database, reader, start=5, end=5, before_ms=99)).start_offset == 5
         assert (await retain(database, reader, start=5, before_ms=99)).start_offset == 6
-        assert await delete(database, reader, 99) == DeletedRows(1, 1)
+        assert await delete(database, reader, 99) == [5]
         log = await one_of(database, 1, 5)
         assert (log.start_offset, log.end_offset, log.chunks) == (6, 6, [])
         assert len(await database.rows(2)) == 1
@@ -398,7 +399,7 @@ def test_a_log_of_which_an_administrator_has_deleted_all_goes_on_where_it_has_en
         await lane.reopen(1)
         await lane.append(1, a_chunk(0, 4))
         assert await save(database, (1, 3, 5)) == []
-        assert await delete(database, database.reader(), 5) == DeletedRows(1, 1)
+        assert await delete(database, database.reader(), 5) == [4]
         assert (await one_of(database, 1, 4)).end_offset == 5
 
     play(scene)

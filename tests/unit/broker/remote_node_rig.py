@@ -16,7 +16,7 @@ from coterie.storage.memory import MemoryDisk, MemoryStore
 from coterie.storage.remote.log import RemoteLog
 from coterie.storage.remote.pretended import Fate, PretendedEngine, PretendedReader, Tables
 from coterie.storage.remote.reading import (
-    DeletedRows,
+    DeletedRow,
     LogWanted,
     RetainedLog,
     RetentionWanted,
@@ -93,7 +93,7 @@ class ReaderAtHand:
         self,
         partition_id: int,
         before_offset: int,
-        done: Callable[[DeletedRows | Broken], None],
+        done: Callable[[Sequence[DeletedRow] | Broken], None],
         *,
         history: str,
     ) -> None:

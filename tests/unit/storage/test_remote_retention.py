@@ -47,8 +47,13 @@ def left(store: OneLog) -> list[int]:
 
 
 @pytest.fixture(params=[0, 1 << 20], ids=["recalled", "in-memory"])
-def store(request: pytest.FixtureRequest) -> OneLog:
-    return a_store(tail_bytes=request.param)
+def tail_bytes(request: pytest.FixtureRequest) -> int:
+    return request.param
+
+
+@pytest.fixture
+def store(tail_bytes: int) -> OneLog:
+    return a_store(tail_bytes=tail_bytes)
 
 
 def test_records_that_are_too_old_go(store: OneLog):
@@ -148,6 +153,38 @@ def test_a_log_is_left_alone_for_a_while_once_it_was_looked_at(store: OneLog):
     assert asked.count("retain") == 1
 
 
+@pytest.fixture
+def left_over() -> Tables:
+    """The rows of a log that starts at the fifth, of which those before are there still."""
+    store = a_store()
+    a_log(store, FOREVER)
+    store.store.save_starts({ORDERS: 4}, lambda _: None)
+    store.settle()
+    return store.engine.tables
+
+
+def test_rows_that_a_leader_before_has_left_are_not_taken_off_the_size(left_over: Tables, tail_bytes: int):
+    store = a_store(FOREVER, left_over, tail_bytes)
+    log = store.logs[ORDERS]
+    assert log.size_bytes == 4 * SIZE
+
+    keep_house(store)
+
+    assert (left(store), log.size_bytes) == ([4, 5, 6, 7], 4 * SIZE)
+
+
+def test_rows_left_and_rows_of_a_start_that_moves_are_told_apart(left_over: Tables, tail_bytes: int):
+    store = a_store(FOREVER, left_over, tail_bytes)
+    log = store.logs[ORDERS]
+    store.store.save_starts({ORDERS: 6}, lambda _: None)
+    store.settle()
+    log.delete_before(6, NOW)
+
+    keep_house(store)
+
+    assert (left(store), log.size_bytes) == ([6, 7], 2 * SIZE)
+
+
 # -- a stop between any two statements
 
 
@@ -223,7 +260,7 @@ def one_row_too_many(patch: pytest.MonkeyPatch) -> None:
 
 
 def rows_stay(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Tables, "delete_rows", lambda *_: RetainedLog(0, 0))
+    patch.setattr(Tables, "delete_rows", lambda *_: [])
 
 
 @pytest.mark.parametrize(

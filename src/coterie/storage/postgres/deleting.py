@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import starmap
+
 from coterie.storage.postgres.connecting import within_ms
 from coterie.storage.postgres.serial import Connection
-from coterie.storage.remote.reading import DeletedRows, RetainedLog, RetentionWanted
+from coterie.storage.remote.reading import DeletedRow, RetainedLog, RetentionWanted
 
 LOCK_TIMEOUT_MS = 8_000
 SLICE_ROWS = 1_000
@@ -17,12 +19,10 @@ slice AS (
   SELECT base_offset FROM (
     SELECT base_offset, sum(size) OVER (ORDER BY base_offset) - size AS before FROM oldest) AS summed
   WHERE before < $4)
-, deleted AS (
 DELETE FROM coterie.chunks_keep
 WHERE partition_id = $1 AND base_offset BETWEEN (SELECT min(base_offset) FROM slice)
   AND (SELECT max(base_offset) FROM slice)
-RETURNING size)
-SELECT count(*), coalesce(sum(size), 0) FROM deleted
+RETURNING last_offset, size
 """
 FORGET_LOG = (
     "DELETE FROM coterie.aborted WHERE partition_id = $1",
@@ -63,13 +63,12 @@ SELECT coalesce((SELECT start_offset FROM start), $3), (SELECT max_timestamp FRO
 
 async def delete_slice(connection: Connection, partition_id: int, before_offset: int = END) -> int:
     """Delete the oldest rows that end before an offset; return their number, 0 once there are none."""
-    return (await _delete_slice(connection, partition_id, before_offset)).rows
+    return len(await _delete_slice(connection, partition_id, before_offset))
 
 
-async def _delete_slice(connection: Connection, partition_id: int, before_offset: int) -> DeletedRows:
+async def _delete_slice(connection: Connection, partition_id: int, before_offset: int) -> list[DeletedRow]:
     terms = (partition_id, before_offset, SLICE_ROWS, SLICE_BYTES)
-    rows, size = await connection.fetchrow(DELETE_SLICE, *terms)
-    return DeletedRows(rows, int(size))
+    return [*starmap(DeletedRow, await connection.fetch(DELETE_SLICE, *terms))]
 
 
 async def retain(wanted: RetentionWanted, connection: Connection) -> RetainedLog:
@@ -78,8 +77,10 @@ async def retain(wanted: RetentionWanted, connection: Connection) -> RetainedLog
     return RetainedLog(start, oldest_ms)
 
 
-async def delete_rows(partition_id: int, before_offset: int, connection: Connection) -> DeletedRows:
-    """Delete a slice of the rows that end before an offset, and before where the log starts by its row."""
+async def delete_rows(partition_id: int, before_offset: int, connection: Connection) -> list[DeletedRow]:
+    """Delete a slice of the rows that end before an offset, and before where the log starts by its row;
+    return them.
+    """
     start = await connection.fetchval(START, partition_id)
     before_offset = min(before_offset, start or 0)
     await connection.execute(FORGET_ABORTED, partition_id, before_offset)

@@ -20,7 +20,7 @@ from coterie.storage.postgres.serial import Connection, Job, SerialConnection, T
 from coterie.storage.remote.chunk import Chunk
 from coterie.storage.remote.reading import (
     ALL_DATA,
-    DeletedRows,
+    DeletedRow,
     LogWanted,
     RetainedLog,
     RetentionWanted,
@@ -227,7 +227,7 @@ class PostgresReader:
         self,
         partition_id: int,
         before_offset: int,
-        done: Callable[[DeletedRows | Broken], None],
+        done: Callable[[Sequence[DeletedRow] | Broken], None],
         *,
         history: str,
     ) -> None:

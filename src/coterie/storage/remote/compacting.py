@@ -58,6 +58,7 @@ class LogCompaction:
         self.oldest_ms: int | None = None
         """The time of the first batch that was not compacted, None if there is none."""
         self._clean_bytes = 0
+        self._counted_from = of.start_offset
 
     def take_row(self, last_offset: int, size: int, timestamp_ms: int) -> None:
         """Take note of a row that was there when the log was opened."""
@@ -66,9 +67,12 @@ class LogCompaction:
         elif self.oldest_ms is None:
             self.oldest_ms = timestamp_ms
 
-    def take_deleted(self, size: int) -> None:
-        """Take note that the oldest rows were deleted."""
-        self._clean_bytes = max(0, self._clean_bytes - size)
+    def take_deleted(self, last_offset: int, size: int) -> None:
+        """Take note that one of the oldest rows was deleted: those before the log's start, when that was read
+        or compacted, were not counted.
+        """
+        if self._counted_from <= last_offset < self.compacted_to:
+            self._clean_bytes = max(0, self._clean_bytes - size)
 
     def need(self, now_ms: int) -> Need | None:
         """Return the Need of a compaction, None if none is due."""
@@ -133,6 +137,7 @@ class LogCompaction:
         self.was_changed |= done.removed_bytes > 0 or done.whole
         if done.whole:
             self.compacted_to, self._clean_bytes = done.upto, done.clean_bytes
+            self._counted_from = done.start_offset
             following = next(self._log.tail.since(done.upto), None)
             self.oldest_ms = None if following is None else following.max_timestamp
         self._log.take_compacted(done)

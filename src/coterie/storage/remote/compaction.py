@@ -93,10 +93,12 @@ class Compacted(NamedTuple):
     """What has become of a compaction.
 
     Unless it is `whole` the log was another's by then, or was changed meanwhile, or is damaged; rows may have
-    been replaced all the same. `aborted` are the transactions of which there may be something left.
+    been replaced all the same. What is clean was counted from `start_offset` on. `aborted` are the
+    transactions of which there may be something left.
     """
 
     upto: int
+    start_offset: int = 0
     clean_bytes: int = 0
     removed_bytes: int = 0
     aborted: tuple[AbortedSpan, ...] = ()
@@ -176,7 +178,7 @@ def _sweep(wanted: CompactionWanted, sweep: Sweep, aborted: Sequence[AbortedSpan
         removed += sum([len(row.data) for row in rows]) - size
         offset = rows[-1].last_offset + 1
     whole = yield CompactedTo(leads, upto)
-    return Compacted(upto, clean, removed, tuple(left), whole)
+    return Compacted(upto, wanted.start_offset, clean, removed, tuple(left), whole)
 
 
 def _change_of(leads: Leads, runs: Sequence[_Run], gone: Set[AbortedSpan]) -> RowsReplaced:

@@ -27,7 +27,7 @@ from coterie.storage.remote.compacting import LogCompaction
 from coterie.storage.remote.compaction import Compacted
 from coterie.storage.remote.heads import has_producers, heads_of, learn_heads
 from coterie.storage.remote.lane import Lane
-from coterie.storage.remote.reading import RowHeads, RowsWanted
+from coterie.storage.remote.reading import DeletedRow, RowHeads, RowsWanted
 from coterie.storage.remote.recalled import ReadRows, RecalledLog, find_by_time, find_youngest
 from coterie.storage.remote.recalling import RecallCache, RecallReading
 from coterie.storage.remote.tail import JoinedBatches, Piece, Tail, TailCache, taken
@@ -435,11 +435,11 @@ class RemoteLog(PlacingLog):
         first = next(self.tail.since(self._state.start_offset), None)
         return None if first is None else first.max_timestamp
 
-    def take_deleted(self, start_offset: int, size: int) -> None:
-        """Take note that rows before a start were deleted, and how large they were."""
-        self.compaction.take_deleted(size)
-        if start_offset < self.tail.begins:
-            self.tail.older_bytes = max(0, self.tail.older_bytes - size)
+    def take_deleted(self, rows: Iterable[DeletedRow]) -> None:
+        """Take note that rows before the start were deleted."""
+        for last_offset, size in rows:
+            self.compaction.take_deleted(last_offset, size)
+            self.tail.take_deleted(last_offset, size)
 
     def take_compacted(self, done: Compacted) -> None:
         """Take note of a compaction: what is in memory of what was there before is read no more.
@@ -453,9 +453,9 @@ class RemoteLog(PlacingLog):
             return
         self._recalls.renew(self)
         upto = max(done.upto, tail.begins)
-        size = tail.size_between(self._state.start_offset, upto)
+        size, older_from = tail.size_between(self._state.start_offset, upto), tail.older_from
         tail.drop_before(upto)
-        tail.older_bytes = max(0, size - done.removed_bytes)
+        tail.older_from, tail.older_bytes = older_from, max(0, size - done.removed_bytes)
         ahead = [one for one in self.aborted_spans() if one.last_offset >= done.upto]
         self._aborted = AbortedIndex([*done.aborted, *ahead])
 

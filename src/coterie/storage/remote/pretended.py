@@ -16,7 +16,7 @@ from coterie.base.errors import CoterieError
 from coterie.base.journal import Journal
 from coterie.storage.remote.chunk import Chunk, RowKey
 from coterie.storage.remote.reading import (
-    DeletedRows,
+    DeletedRow,
     LogWanted,
     RetainedLog,
     RetentionWanted,
@@ -281,13 +281,13 @@ class Tables:
         following = self.rows(partition_id, start, end_offset)
         return RetainedLog(start, following[0].max_timestamp if following else None)
 
-    def delete_rows(self, partition_id: int, before_offset: int) -> DeletedRows:
-        """Delete the oldest rows that end before an offset, some at a time."""
+    def delete_rows(self, partition_id: int, before_offset: int) -> list[DeletedRow]:
+        """Delete the oldest rows that end before an offset, some at a time; return them."""
         before_offset = min(before_offset, self.start_offsets.get(partition_id, 0))
         gone = [row for row in self.rows(partition_id) if row.last_offset < before_offset][:ROWS_LOOKED_AT]
         if gone:
             self.delete(partition_id, gone[-1].last_offset + 1)
-        return DeletedRows(len(gone), sum(len(row.data) for row in gone))
+        return [DeletedRow(row.last_offset, len(row.data)) for row in gone]
 
     def delete(self, partition_id: int, before_offset: int) -> int:
         """Delete the rows that end before an offset; return their number."""
@@ -499,7 +499,7 @@ class PretendedReader:
         self,
         partition_id: int,
         before_offset: int,
-        done: Callable[[DeletedRows | Broken], None],
+        done: Callable[[Sequence[DeletedRow] | Broken], None],
         *,
         history: str,
     ) -> None:

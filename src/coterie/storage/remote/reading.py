@@ -119,10 +119,10 @@ class RetainedLog(NamedTuple):
     oldest_ms: int | None
 
 
-class DeletedRows(NamedTuple):
-    """How many rows were deleted, and the size of their data."""
+class DeletedRow(NamedTuple):
+    """A row that was deleted: where it ended, and the size of its data."""
 
-    rows: int
+    last_offset: int
     size: int
 
 
@@ -178,12 +178,12 @@ class RemoteReader(Protocol):
         self,
         partition_id: int,
         before_offset: int,
-        done: Callable[[DeletedRows | Broken], None],
+        done: Callable[[Sequence[DeletedRow] | Broken], None],
         *,
         history: str,
     ) -> None:
         """Delete some of the oldest rows of a log that end before an offset, where it starts at the earliest;
-        none once there are none.
+        none once there are none. `done` takes those that are gone.
         """
         ...
 

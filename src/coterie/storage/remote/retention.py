@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from coterie.storage.remote.reading import DeletedRows, RetainedLog, RetentionWanted
+from coterie.storage.remote.reading import DeletedRow, RetainedLog, RetentionWanted
 from coterie.storage.remote.session import Broken
 
 if TYPE_CHECKING:
@@ -122,12 +122,12 @@ class RemoteRetention:
         """Delete the rows before a log's start, and look then whether more need not be kept."""
         start = one.start_offset
 
-        def deleted(answer: DeletedRows | Broken) -> None:
+        def deleted(answer: Sequence[DeletedRow] | Broken) -> None:
             if self._is_over(one, answer):
                 return
-            assert isinstance(answer, DeletedRows)
-            one.take_deleted(start, answer.size)
-            if answer.rows:
+            assert not isinstance(answer, Broken)
+            one.take_deleted(answer)
+            if answer:
                 self._delete(one)
                 return
             self._deleted_upto[one] = max(start, self._deleted_upto.get(one, 0))

@@ -77,12 +77,22 @@ class TailCache:
 class Tail:
     """The newest batches of one log, from the offset on where it `begins`: what comes before is older."""
 
-    __slots__ = ("_cache", "_first", "_lasts", "_pieces", "_stale", "begins", "older_bytes", "size")
+    __slots__ = (
+        "_cache",
+        "_first",
+        "_lasts",
+        "_pieces",
+        "_stale",
+        "begins",
+        "older_bytes",
+        "older_from",
+        "size",
+    )
 
     def __init__(self, cache: TailCache, begins: int, older_bytes: int = 0) -> None:
         self.begins = begins
-        self.older_bytes = older_bytes
-        """The size of what is older."""
+        self.older_from, self.older_bytes = begins, older_bytes
+        """The size of what is older, and where that begins: rows that end before are not counted."""
         self.size = 0
         self._cache: TailCache | None = cache
         self._pieces: list[Piece] = []
@@ -163,7 +173,13 @@ class Tail:
             self._stale += count
             self._cache.release(count, size)
         if offset >= self.begins:
-            self.begins, self.older_bytes = offset, 0
+            self.begins = self.older_from = offset
+            self.older_bytes = 0
+
+    def take_deleted(self, last_offset: int, size: int) -> None:
+        """Take note that a row is gone which nobody may read any more."""
+        if self.older_from <= last_offset < self.begins:
+            self.older_bytes = max(0, self.older_bytes - size)
 
     def leave(self) -> None:
         """Take up none of the room any more: the log is closed, and goes with whoever holds it still."""
