@@ -18,6 +18,7 @@ from unit.broker.test_hurried_fetches import FETCH, METADATA, OTHERS, WAIT_MS, P
 from unit.broker.test_remote_node import ORDERS, RemoteRig, one_of_two, part
 
 WIDE = 130
+LIST_OFFSETS = 2
 
 
 @pytest.fixture
@@ -178,6 +179,35 @@ def test_a_database_that_is_away_is_an_error_at_once(rig: RemoteRig):
     rig.store.engine.come_back()
     peer.send(peer.frame(FETCH, fetch()))
     assert said(peer) == [["one", "two", "three"]]
+
+
+def by_time(topic: str = "orders", partitions: int = 1) -> dict[str, Any]:
+    """Return a question for the first record that is as young, of each partition."""
+    cls = "ListOffsetsPartition"
+    asked = [part(LIST_OFFSETS, 6, cls, partition_index=n, timestamp=1) for n in range(partitions)]
+    return {"topics": (part(LIST_OFFSETS, 6, "ListOffsetsTopic", name=topic, partitions=tuple(asked)),)}
+
+
+def offsets_said(peer: Peer) -> list[tuple[Code, int]]:
+    """Return code and offset of each partition of the one answer that has come."""
+    ((_, one),) = peer.answers()
+    return [(of.error_code, of.offset) for of in one.topics[0].partitions]
+
+
+def test_who_asks_for_offsets_by_time_waits_for_a_silent_database_no_longer_than_a_fetch(rig: RemoteRig):
+    wide(rig, WIDE)
+    peer = Peer(rig)
+    peer.send(peer.frame(LIST_OFFSETS, by_time("wide", WIDE)))
+
+    rig.pass_ms(OVERDUE_MS - 1)
+    assert peer.answers() == []
+    rig.pass_ms(1)
+
+    assert offsets_said(peer) == [(Code.KAFKA_STORAGE_ERROR, -1)] * WIDE
+    assert answer(rig) == 1
+    peer.send(peer.frame(LIST_OFFSETS, by_time()))
+    answer(rig)
+    assert offsets_said(peer) == [(Code.NONE, 0)]
 
 
 # -- how much is enough

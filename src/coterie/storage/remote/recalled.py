@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
+from coterie.storage.kind import OVERDUE_MS
 from coterie.storage.log.contract import StorageFailed
 from coterie.storage.remote.chunk import Chunk
 from coterie.storage.remote.reading import RowsWanted, StoredRows
@@ -19,6 +20,43 @@ if TYPE_CHECKING:
 Rows: TypeAlias = StoredRows | StorageFailed
 ReadRows: TypeAlias = "Callable[[RowsWanted, Callable[[Rows], None]], None]"
 """Reads rows; what takes them is called once, later."""
+
+
+class TimelyReads:
+    """Reads rows, or says in time that the database is silent. As long as it is it is not asked for more, and
+    who asks hears so at once.
+    """
+
+    def __init__(
+        self, read: ReadRows, clock: Callable[[], int], later: Callable[[int, Callable[[], None]], object]
+    ) -> None:
+        self._read, self._clock, self._later = read, clock, later
+        self._asked_ms: dict[object, int] = {}  # of what is not answered, the oldest first
+
+    def read(self, wanted: RowsWanted, done: Callable[[Rows], None]) -> None:
+        """Read rows; `done` is called once, later."""
+        now_ms = self._clock()
+        oldest_ms = next(iter(self._asked_ms.values()), now_ms)
+        if now_ms - oldest_ms >= OVERDUE_MS:
+            self._later(0, lambda: done(_silent()))
+            return
+        waiting, asked = [done], object()
+
+        def tell(rows: Rows) -> None:
+            if waiting:
+                waiting.pop()(rows)
+
+        def come(rows: Rows) -> None:
+            del self._asked_ms[asked]
+            tell(rows)
+
+        self._asked_ms[asked] = now_ms
+        self._read(wanted, come)
+        self._later(OVERDUE_MS, lambda: tell(_silent()))
+
+
+def _silent() -> StorageFailed:
+    return StorageFailed(f"the database has not answered for {OVERDUE_MS} ms")
 
 
 class RecalledLog:

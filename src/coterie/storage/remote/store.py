@@ -31,7 +31,7 @@ from coterie.storage.remote.reading import (
     StoredRows,
     epochs_of,
 )
-from coterie.storage.remote.recalled import Rows
+from coterie.storage.remote.recalled import Rows, TimelyReads
 from coterie.storage.remote.recalling import RECALLED_BYTES, RecallCache
 from coterie.storage.remote.retention import RemoteRetention
 from coterie.storage.remote.session import Broken, LaneAnswer, NewSession
@@ -149,6 +149,7 @@ class RemoteStore:
         self.log_dir = log_dir
         self.cache = TailCache(tail_bytes)
         self.recalls = RecallCache(self._read_rows, clock, recalled_bytes)
+        self._searches = TimelyReads(self._read_rows, clock, later)
         self.retention = RemoteRetention(self, reader)
         self.compaction = RemoteCompaction(self, compactor)
         self._held_bytes_max = held_bytes_max
@@ -428,7 +429,7 @@ class RemoteStore:
             end_offset=stored.end_offset,
             compacted_to=stored.compacted_to,
             cache=self.cache,
-            read_rows=self._read_rows,
+            read_rows=self._searches.read,
             recalls=self.recalls,
         )
         whole = False
