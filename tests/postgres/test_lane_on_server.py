@@ -17,7 +17,14 @@ from coterie.storage.postgres.connecting import SILENT_S, Connections, DatabaseA
 from coterie.storage.postgres.lane_session import LaneSession
 from coterie.storage.postgres.reading import STUCK_S
 from coterie.storage.postgres.schema import migrate
-from coterie.storage.remote.reading import ALL_DATA, LogWanted, StartWanted, StoredLog
+from coterie.storage.remote.reading import (
+    ALL_DATA,
+    LogWanted,
+    RetainedLog,
+    RetentionWanted,
+    StartWanted,
+    StoredLog,
+)
 from coterie.storage.remote.session import Broken, Failed, Inserted, Look, Reopened
 
 from .rigs.lane_places import ANSWERED_WITHIN_S, PLACE, Asking, InPostgres, Play, a_chunk, joined, play_over
@@ -27,6 +34,10 @@ pytestmark = pytest.mark.interop
 Scene = Callable[[InPostgres, Asking], Awaitable[None]]
 HOLD_UP = """
 INSERT INTO coterie.chunks_keep SELECT 1, $1, $1, 3, 0, 1, 0, ''::bytea, ''::bytea
+"""
+A_PARTITION = """
+INSERT INTO coterie.partitions (partition_id, topic_id, number, replicas, leader, leader_epoch, version)
+VALUES (1, gen_random_uuid(), 0, '{1}', 1, 3, 1)
 """
 WAITING = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = $1"
 
@@ -263,6 +274,39 @@ def test_a_start_moves_neither_while_a_partition_is_given_another_leader_nor_the
         assert await save(3) == [1]
         assert await other.fetch("SELECT partition_id, start_offset FROM coterie.logs") == [(2, 5)]
         assert await save(4) == []
+        other.terminate()
+
+    play(scene)  # type: ignore[arg-type]
+
+
+def test_no_log_is_shortened_while_its_partition_is_given_another_leader_nor_then(
+    play: Play, address: DatabaseAddress
+):
+    async def scene(database: InPostgres, lane: Asking) -> None:
+        await lane.reopen(1)
+        await lane.append(1, a_chunk(0), a_chunk(1))
+        reader = database.reader()
+        answers: asyncio.Queue[object] = asyncio.Queue()
+        other = await connect(address)
+        await other.execute(A_PARTITION)
+
+        def retain(epoch: int) -> None:
+            wanted = RetentionWanted(1, epoch, 0, 9, before_ms=-1, surplus_bytes=1)
+            reader.retain(wanted, answers.put_nowait, history=database.history)
+
+        async with other.transaction():
+            await other.execute("UPDATE coterie.partitions SET leader_epoch = 4")
+            retain(3)
+            await until_waits(database, "Lock")
+        async with asyncio.timeout(ANSWERED_WITHIN_S):
+            answer = await answers.get()
+            assert isinstance(answer, RetainedLog)
+            assert answer.start_offset == 0
+            assert await other.fetch("SELECT FROM coterie.logs") == []
+            retain(4)
+            answer = await answers.get()
+            assert isinstance(answer, RetainedLog)
+            assert answer.start_offset == 1
         other.terminate()
 
     play(scene)  # type: ignore[arg-type]

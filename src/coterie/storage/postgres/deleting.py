@@ -37,9 +37,12 @@ WITH raised AS (
 SELECT start_offset FROM coterie.logs WHERE partition_id = $1
 """
 FORGET_ABORTED = "DELETE FROM coterie.aborted WHERE partition_id = $1 AND last_offset < $2"
-# A row without a time is kept as if it were young, as are all behind it.
+# A row without a time is kept as if it were young, as are all behind it. The partition's row is locked as a
+# lane's gate is: who gives it another leader waits for this, or this for them, and sees their leader epoch.
 RETAIN = f"""
 WITH {within_ms(LOCK_TIMEOUT_MS)},
+led AS MATERIALIZED (
+  SELECT leader_epoch FROM patience, coterie.partitions WHERE partition_id = $1 FOR SHARE OF partitions),
 oldest AS (
   SELECT base_offset, last_offset, max_timestamp, sum(size) OVER (ORDER BY base_offset) AS upto FROM (
     SELECT base_offset, last_offset, max_timestamp, size FROM coterie.chunks_keep, patience
@@ -50,8 +53,9 @@ kept AS (
   WHERE NOT (max_timestamp >= 0 AND max_timestamp < $5) AND upto > $6 ORDER BY base_offset LIMIT 1),
 start AS (
   SELECT max(last_offset) + 1 AS start_offset FROM oldest
-  WHERE base_offset < coalesce((SELECT base_offset FROM kept), {END}) AND NOT EXISTS (
-    SELECT FROM coterie.leader_epochs WHERE partition_id = $1 AND epoch > $2)),
+  WHERE base_offset < coalesce((SELECT base_offset FROM kept), {END})
+    AND NOT EXISTS (SELECT FROM led WHERE leader_epoch > $2)
+    AND NOT EXISTS (SELECT FROM coterie.leader_epochs WHERE partition_id = $1 AND epoch > $2)),
 moved AS (
   INSERT INTO coterie.logs AS there (partition_id, start_offset, end_floor)
   SELECT $1, start_offset, start_offset FROM start WHERE start_offset IS NOT NULL

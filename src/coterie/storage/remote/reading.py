@@ -169,8 +169,8 @@ class RemoteReader(Protocol):
     def retain(
         self, wanted: RetentionWanted, done: Callable[[RetainedLog | Broken], None], *, history: str
     ) -> None:
-        """Have a log start behind rows that it need not keep. Nothing moves where a later leader epoch has
-        begun.
+        """Have a log start behind rows that it need not keep. Nothing moves in a partition that has a later
+        leader epoch, or will have one before this is done.
         """
         ...
 
