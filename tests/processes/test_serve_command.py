@@ -69,11 +69,15 @@ def test_ports_that_are_too_few_are_one_sentence(tmp_path: Path):
     assert sentence_of(ended) == "PLAINTEXT://127.0.0.1:65534 leaves no port for 2 more brokers"
 
 
-def test_a_number_of_processes_is_at_least_one():
-    ended = serve("--processes", "0")
+@pytest.mark.parametrize("processes", ["0", "65", "100000"])
+def test_a_number_of_processes_is_at_least_one_and_no_more_than_a_machine_has_cores(
+    tmp_path: Path, processes: str
+):
+    ended = serve("--processes", processes, "--data", str(tmp_path / "data"))
 
-    assert ended.returncode == 2
+    assert (ended.returncode, ended.stdout) == (2, "")
     assert "--processes" in ended.stderr
+    assert not (tmp_path / "data").exists()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from coterie.broker.config.settings import BrokerSettings
 
 LEVELS = ("debug", "info", "warning", "error")
+PROCESSES_MAX = 64
+"""Each looks at the cluster's file twenty times a second, whether it has work or not."""
 
 
 @click.command("serve")
@@ -104,7 +106,12 @@ def command(
 
 
 def _check_places(data: str | None, store: str | None, direct: str | None, processes: int | None) -> None:
-    """Raise UsageError where it is not clear where topics are to be kept."""
+    """Raise UsageError where it is not clear where topics are to be kept, or in too many places."""
+    if processes is not None and processes > PROCESSES_MAX:
+        raise click.UsageError(
+            f"--processes {processes}: at most {PROCESSES_MAX}; one for each core is enough, and each has"
+            " a port, a directory and memory of its own"
+        )
     if data is not None and not data.strip():  # "$UNSET": what is kept would go with the broker
         raise click.UsageError("--data names no directory; leave it out for one that is deleted at the end")
     if store is None:
