@@ -8,18 +8,21 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from typing import IO
 
 import pytest
 
 from coterie.broker.processes.layout import arranged
-from coterie.broker.processes.parent import ALIVE, COMMAND, READY
+from coterie.broker.processes.parent import ALIVE, COMMAND, READY, Parent
 from coterie.broker.processes.serving import fence
 from coterie.broker.processes.settings import settings_of
+from coterie.broker.processes.supervision import RestartTerms
 
 WITHIN_S = 30.0
 PARENT = """
@@ -184,6 +187,24 @@ def test_a_broker_that_works_says_so_again_and_again(tmp_path: Path):
         child.kill()
 
     assert sum(line.startswith(f"{READY} ") for line in said) == 1
+
+
+def test_who_is_slow_to_hear_that_a_child_has_ended_holds_up_no_other_child():
+    ended_of_five, often, waited = count(1), threading.Event(), list[bool]()
+
+    def gone(broker_id: int) -> None:
+        if broker_id == 4:
+            waited.append(often.wait(WITHIN_S))
+        elif next(ended_of_five) == 4:
+            often.set()
+
+    terms, command = RestartTerms(pause_ms=1, ends_max=4), (sys.executable, "-c", ENDS)
+    brokers = Parent([4, 5], lambda *_: {}, log_level="info", terms=terms, command=command, gone=gone)
+
+    code, sentence = brokers.run()
+
+    assert (code, sentence) == (1, "broker 5 has ended 4 times in a row, the last time with exit code 3")
+    assert all(waited)
 
 
 def test_a_signal_once_more_kills_a_child_that_does_not_stop(tmp_path: Path):

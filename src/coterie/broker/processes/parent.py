@@ -62,7 +62,8 @@ class Parent:
         gone: Callable[[int], object] = lambda _: None,
     ) -> None:
         """`settings_of` returns the settings of a broker, and gets the port that it had the last time;
-        `gone` is called with each broker whose process has ended.
+        `gone` is called with each broker whose process has ended, before it is started again and in that
+        process's thread: where it takes long the others are watched meanwhile.
         """
         self._supervisor = Supervisor(broker_ids, terms)
         self._settings_of = settings_of
@@ -169,7 +170,6 @@ class Parent:
         if process is not None and process.stdin is not None:
             with contextlib.suppress(OSError):
                 process.stdin.close()
-        self._gone(broker_id)
         if again_in_ms is not None:
             when = f"in {again_in_ms / 1000:.1f} s" if again_in_ms else "at once"
             log.warning("broker %d has ended with %s; it is started again %s", broker_id, said(status), when)
@@ -216,7 +216,10 @@ class Parent:
         """
         status = process.wait()
         reading.join(OUTPUT_WITHIN_S)
-        self._events.put(lambda: self._supervisor.ended(broker_id, status, _now_ms()))
+        try:
+            self._gone(broker_id)
+        finally:
+            self._events.put(lambda: self._supervisor.ended(broker_id, status, _now_ms()))
 
 
 def _now_ms() -> int:
