@@ -382,6 +382,17 @@ def test_producer_ids_come_in_blocks_that_nobody_else_gets(cluster: Cluster):
     assert blocks == [ProducerIds(0, 1_000), ProducerIds(1_000, 1_000)]
 
 
+def test_a_server_that_was_behind_gives_no_producer_ids_out_again(cluster: Cluster):
+    behind = cluster.engine.tables.copy()
+    before = cluster.engine.execute(ReserveProducerIds())
+
+    cluster.engine.fall_back(behind, "1")
+    blocks = [cluster.engine.execute(ReserveProducerIds()) for _ in range(2)]
+
+    assert before not in blocks
+    assert blocks[0] != blocks[1]
+
+
 def test_the_level_is_raised_when_the_software_of_all_who_are_not_fenced_has_it(cluster: Cluster):
     for one in (1, 2):
         cluster.epochs[one] = cluster.change(RegisterBroker(one, US, cluster.epochs[one], AT, level=2))

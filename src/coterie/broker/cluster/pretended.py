@@ -37,6 +37,8 @@ from coterie.broker.cluster.statements import (
     Statement,
 )
 
+PRODUCER_IDS_OF_TIMELINE = 1 << 40
+"""Those that a server gives out before another one goes on that was behind, and does not know of them."""
 FENCES = (RegisterBroker, TakeOver, LeaveCluster, UnregisterBroker)
 Later: TypeAlias = Callable[[int, Callable[[], None]], None]
 """Has something done so many ms later."""
@@ -83,6 +85,7 @@ class PretendedEngine:
         self._sessions: dict[PretendedSession, None] = {}  # in the order in which they were opened
         self._waiting: list[Callable[[], None]] = []
         self._starts = 0
+        self._timeline = 0  # so many servers have gone on before this one
 
     @property
     def image(self) -> Image:
@@ -99,8 +102,8 @@ class PretendedEngine:
             case ReadDelta(above):
                 return self._delta(above)
             case ReserveProducerIds():
-                first = self.tables.next_producer_id
-                self.tables.next_producer_id += PRODUCER_ID_BLOCK
+                first = max(self.tables.next_producer_id, self._timeline * PRODUCER_IDS_OF_TIMELINE)
+                self.tables.next_producer_id = first + PRODUCER_ID_BLOCK
                 return ProducerIds(first, PRODUCER_ID_BLOCK)
             case _:
                 return self._change(statement)
@@ -226,6 +229,7 @@ class PretendedEngine:
         self.come_back()
         self.tables = tables.copy()
         self.history = history
+        self._timeline += 1
 
     def arriving(self, do: Callable[[], None]) -> Callable[[], None]:
         """Return a function that has something done, now or after the stall; not if the server has gone down
