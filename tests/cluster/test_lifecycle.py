@@ -475,6 +475,63 @@ def test_who_cannot_leave_in_time_ends_with_a_sentence(rig: Rig):
     )
 
 
+def registering() -> Rig:
+    """Return a broker whose registration is under way."""
+    rig = Rig()
+    rig.do("tick")
+    rig.do("connected", "h")
+    assert rig.do("delta_read", rig.last(ReadDelta), whole(4)) == [RegisterBroker(ME, US, 0)]
+    return rig
+
+
+def test_who_stops_while_it_registers_leaves_before_it_ends():
+    rig = registering()
+    assert rig.do("terminate") == []
+
+    assert LeaveCluster(ME, EPOCH) in rig.do("change_answered", rig.last(RegisterBroker), Changed(EPOCH))
+    assert rig.do("delta_read", rig.last(ReadDelta), Delta(above=4, version=EPOCH, brokers=[ROW])) == []
+    assert rig.do("change_answered", rig.last(LeaveCluster), Changed(EPOCH + 1)) == [Exit("")]
+
+
+def test_who_stops_while_it_registers_anew_leaves_before_it_ends(rig: Rig):
+    assert rig.answer(counted=False)[-1] == RegisterBroker(ME, US, EPOCH)
+    assert rig.do("terminate") == []
+
+    assert LeaveCluster(ME, 9) in rig.do("change_answered", rig.last(RegisterBroker), Changed(9))
+    rig.do("unanswered", rig.last(LeaveCluster))
+    assert rig.wait(5)[-1] == LeaveCluster(ME, 9)
+    assert rig.do("change_answered", rig.last(LeaveCluster), NotChanged(Why.FENCED, 9)) == [Exit("")]
+
+
+def test_who_is_registered_and_stops_before_it_serves_leaves():
+    rig = Rig()
+    rig.start(serving=False)
+
+    assert rig.do("terminate") == [LeaveCluster(ME, EPOCH)]
+
+
+@pytest.mark.parametrize("answer", [None, NotChanged(Why.OTHER_EPOCH, 6)])
+def test_who_stops_while_it_registers_in_vain_ends(answer: NotChanged | None):
+    rig = registering()
+    rig.do("terminate")
+
+    if answer is None:
+        ended = rig.do("unanswered", rig.last(RegisterBroker))
+    else:
+        ended = rig.do("change_answered", rig.last(RegisterBroker), answer)
+
+    assert ended == [Exit("")]
+
+
+def test_who_stops_while_it_registers_waits_no_longer_than_others_take_to_find_out():
+    rig = registering()
+    rig.do("terminate")
+
+    session_ms = LifecycleTerms().session_timeout_ms
+    assert Exit("") not in rig.wait(session_ms - 1)
+    assert rig.wait(1)[-1] == Exit("")
+
+
 def test_who_has_not_begun_to_serve_ends_at_once():
     rig = Rig()
     rig.do("tick")

@@ -136,6 +136,8 @@ class BrokerLifecycle:
         self._leave_by_ms: int | None = None
         self._announce_at_ms: int | None = None
         self._exit_at_ms: int | None = None
+        # stopping before it serves
+        self._stop_by_ms: int | None = None
 
     # -- what others ask
 
@@ -250,6 +252,8 @@ class BrokerLifecycle:
                 self._registration_answered(change, answer, now_ms)
             elif self._phase is Phase.LEAVING:  # refused, too: it leads nothing
                 self._left(now_ms)
+            elif isinstance(change, LeaveCluster):
+                self.broker_epoch = 0
         return self._due_actions(now_ms)
 
     def unanswered(self, asked: Change | ReadDelta, now_ms: int) -> list[Action]:
@@ -291,7 +295,7 @@ class BrokerLifecycle:
             self._leave_by_ms = now_ms + LEAVE_WITHIN_MS
             self._announce_at_ms = now_ms + ANNOUNCE_AFTER_MS
             self._actions.append(Drain())
-        elif self._phase is not Phase.LEAVING:
+        elif self._phase is not Phase.LEAVING and not self._begin_stopping(now_ms):
             self._end("")
         return self._due_actions(now_ms)
 
@@ -336,6 +340,8 @@ class BrokerLifecycle:
     def _serve_if_possible(self, now_ms: int) -> None:
         """Begin to serve, or to serve again: the epoch stands, and the image has what was decided with it."""
         if self._whole or not self.broker_epoch or self.image.version < self.broker_epoch:
+            return
+        if self._stop_by_ms is not None:
             return
         if now_ms >= self._renewed_ms + self._terms.suspend_after_ms or self._disconnected_ms is not None:
             return
@@ -424,6 +430,16 @@ class BrokerLifecycle:
         """Return whether a later registration, which a change does not replace, is of another process."""
         return refused.broker_epoch > change.replaces and refused.incarnation != change.incarnation
 
+    def _begin_stopping(self, now_ms: int) -> bool:
+        """Return whether a broker that does not serve has something to take back before it ends: others are
+        to lead what it was given by a registration, which may be made though nobody waits for it.
+        """
+        registered = self.broker_epoch or isinstance(self._change, RegisterBroker)
+        if not registered or self._stop_by_ms is not None or self._phase is Phase.ENDED:
+            return False
+        self._stop_by_ms = now_ms + self._terms.session_timeout_ms  # then the others find out by themselves
+        return True
+
     def _end(self, sentence: str) -> None:
         self._phase = Phase.ENDED
         self._actions.append(Exit(sentence))
@@ -441,6 +457,7 @@ class BrokerLifecycle:
         self.next_ms = None
         if self._phase is not Phase.ENDED:
             self._look_at_leaving(now_ms)
+            self._look_at_stopping(now_ms)
         if self._phase is not Phase.ENDED:
             self._look_at_connection(now_ms)
             self._look_at_metadata(now_ms)
@@ -490,7 +507,7 @@ class BrokerLifecycle:
     def _look_at_registration(self, now_ms: int) -> None:
         """Register, once it is known what there is to replace."""
         wanted = self._phase in (Phase.STARTING, Phase.FENCED) and not self.broker_epoch and not self._whole
-        if not wanted or self._change is not None or not self._connected:
+        if not wanted or self._change is not None or not self._connected or self._stop_by_ms is not None:
             return
         if self._is_due(self._changing.at_ms, now_ms):
             self._change, self._change_sent_ms = self._registration, now_ms
@@ -510,6 +527,16 @@ class BrokerLifecycle:
             self._actions.append(self._change)
         elif not self._drained:
             self._announce(now_ms)
+
+    def _look_at_stopping(self, now_ms: int) -> None:
+        if self._stop_by_ms is None:
+            return
+        under_way = self._change is not None
+        if not (self.broker_epoch or under_way) or self._is_due(self._stop_by_ms, now_ms):
+            self._end("")
+        elif not under_way and self._is_due(self._changing.at_ms, now_ms):
+            self._change = LeaveCluster(self.broker_id, self.broker_epoch)
+            self._actions.append(self._change)
 
     def _announce(self, now_ms: int) -> None:
         """Have the others give it nothing more, once draining takes long."""
