@@ -42,9 +42,8 @@ from coterie.broker.shell.process import (
 from coterie.storage.postgres.compacting import PostgresCompactor
 from coterie.storage.postgres.connecting import Connections, DatabaseAddress
 from coterie.storage.postgres.lane_session import LaneSessions
-from coterie.storage.postgres.pooling import insist_on_session
 from coterie.storage.postgres.reading import PostgresReader
-from coterie.storage.postgres.starting import OpenedStore, history_of, open_store
+from coterie.storage.postgres.starting import OpenedStore, history_of, open_store, see_session_kept
 from coterie.storage.remote.store import DATA_LANES, RemoteStore
 from coterie.wire.api.codec import prepare
 
@@ -97,7 +96,7 @@ async def _open(addresses: StoreAddresses) -> OpenedStore:
         direct = await history_of(addresses.direct, waiting=_waiting(addresses.direct))
         if direct != opened.history:
             raise CoterieError(f"{addresses.direct} is another database than {addresses.store}")
-    await insist_on_session(addresses.direct)
+    await see_session_kept(addresses.direct, waiting=_waiting(addresses.direct))
     log.info("cluster %s over %s", opened.cluster_id, addresses.store)
     log.info("durability: %s", opened.facts.durability)
     return opened
@@ -229,8 +228,18 @@ class MemberProcess:
             new_uuid=uuid4,
             exit_with=self._exit,
             connect=Connector(self._loop),
-            serving=self._note_start,
+            serving=self._note_serving,
         )
+
+    def _note_serving(self) -> None:
+        """Begin once all lanes are open, too: before that nothing that is produced would be written."""
+        lanes = self._store.lanes
+
+        def asked() -> None:
+            if lanes and not any(lane.closed for lane in lanes):
+                self._note_start()
+
+        self._store.drained(asked)
 
     def _note_start(self) -> None:
         if not self._started.done():

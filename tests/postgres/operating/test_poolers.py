@@ -16,8 +16,7 @@ from clients.adapters.confluent import Confluent, ConfluentAdmin
 from clients.adapters.model import Message
 from coterie.base.errors import CoterieError
 from coterie.storage.postgres.connecting import DatabaseAddress
-from coterie.storage.postgres.pooling import insist_on_session
-from coterie.storage.postgres.starting import OpenedStore, open_store
+from coterie.storage.postgres.starting import OpenedStore, open_store, see_session_kept
 
 pytestmark = [
     pytest.mark.interop,
@@ -43,6 +42,13 @@ def opened(address: DatabaseAddress) -> OpenedStore:
     return asyncio.run(open_it())
 
 
+def kept(address: DatabaseAddress) -> None:
+    async def see() -> None:
+        await see_session_kept(address, waiting=lambda reason: pytest.fail(reason))
+
+    asyncio.run(see())
+
+
 @pytest.mark.skipif(program() is None or version() >= KEEPS_STATEMENTS, reason="it keeps them")
 def test_one_that_forgets_what_was_prepared_is_no_way_for_lanes(pooled: Pooled):
     for _ in range(3):  # whichever of its connections it begins with
@@ -57,15 +63,15 @@ def test_one_that_keeps_what_was_prepared_is_a_way_for_lanes(pooled: Pooled):
 
 def test_one_that_keeps_no_sessions_is_no_way_for_a_membership(pooled: Pooled, address: DatabaseAddress):
     with pytest.raises(CoterieError, match=r"give the server's own address as well, with --store-direct"):
-        asyncio.run(insist_on_session(pooled("transaction")))
-    asyncio.run(insist_on_session(address))
+        kept(pooled("transaction"))
+    kept(address)
 
 
 def test_one_that_gives_each_client_a_session_is_as_good_as_none(pooled: Pooled, address: DatabaseAddress):
     through = pooled("session")
 
     assert opened(through).history == opened(address).history
-    asyncio.run(insist_on_session(through))
+    kept(through)
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,12 @@ SILENT_S = 9
 """So long a server's machine may be silent that ought to say something, and then the connection is gone. A
 server that is slow is not silent: its machine says that it has what was sent.
 """
+CONNECTIONS_NEEDED = 11
+"""So many a broker has at once: three lanes, three of its membership and the metadata, and one each by which
+logs are opened, older records are read, what need not be kept is deleted, a log is compacted, and what
+deleted topics leave is swept.
+"""
+TOO_MANY = "53300"
 PASSWORD = re.compile(r"(?:^|&)(?:ssl)?password=([^&]+)")
 ENDS_CONNECTION = ("FATAL", "PANIC")
 OTHER_HISTORY = "the database is of another history: it has gone back to an older state"
@@ -245,4 +251,7 @@ def failure_of(error: BaseException) -> Failed | Broken:
             return Failed(error.sqlstate or "", str(error))
     elif isinstance(error, asyncpg.InterfaceError) and isinstance(error, ValueError):
         return Failed("22000", str(error))
-    return Broken(f"{type(error).__name__}: {error}")
+    needed = (
+        f"; each broker needs {CONNECTIONS_NEEDED}" if getattr(error, "sqlstate", None) == TOO_MANY else ""
+    )
+    return Broken(f"{type(error).__name__}: {error}{needed}")

@@ -15,8 +15,7 @@ from contextlib import asynccontextmanager
 import asyncpg
 
 from coterie.base.errors import CoterieError
-from coterie.storage.postgres.advice import connect_or_say, connected, passing_reason, what_to_put_right
-from coterie.storage.postgres.connecting import LOST, DatabaseAddress
+from coterie.storage.postgres.connecting import DatabaseAddress, connect
 from coterie.storage.postgres.serial import Connection
 
 HELD_S = 2.0
@@ -28,27 +27,30 @@ MARK = "SELECT set_config('coterie.kept', 'yes', false)"
 SAME_SESSION = "DO $$ BEGIN ASSERT current_setting('coterie.kept', true) = 'yes'; END $$"
 
 
+async def is_between(connection: Connection) -> bool:
+    """Return whether a connection leads to a pooler, and not to the server itself."""
+    return not await _holds(connection, SAME_PROCESS.format(connection.get_server_pid()))
+
+
 async def insist_on_statements(connection: Connection, address: DatabaseAddress) -> None:
-    """Raise `CoterieError` where a pooler is between that does not keep what a client has prepared."""
-    if await _holds(connection, SAME_PROCESS.format(connection.get_server_pid())):
+    """Have a pooler that is between show that it keeps what a client has prepared. Raises one of `LOST`; of
+    those that are `NOT_PREPARED` where it does not.
+    """
+    statement = await connection.prepare("SELECT 1")
+    await statement.fetch()  # until then nobody else gets the connection that it was prepared on
+    async with _taken(address):
+        await statement.fetch()
+
+
+async def insist_on_session(connection: Connection, address: DatabaseAddress) -> None:
+    """Raise `CoterieError` where a pooler is between that gives transactions to one session after another;
+    one of `LOST` where that does not show now.
+    """
+    if not await is_between(connection):
         return
-    try:
-        statement = await connection.prepare("SELECT 1")
-        await statement.fetch()  # until then nobody else gets the connection that it was prepared on
-        async with _taken(address):
-            await statement.fetch()
-    except LOST as error:
-        raise CoterieError(f"{address}: {what_to_put_right(error) or passing_reason(error)}") from error
-
-
-async def insist_on_session(address: DatabaseAddress) -> None:
-    """Raise `CoterieError` where a pooler is between that gives transactions to one session after another."""
-    async with connected(address) as connection:
-        if await _holds(connection, SAME_PROCESS.format(connection.get_server_pid())):
-            return
-        await connection.execute(MARK)
-        async with _taken(address):
-            kept = await _holds(connection, SAME_SESSION)
+    await connection.execute(MARK)
+    async with _taken(address):
+        kept = await _holds(connection, SAME_SESSION)
     if not kept:
         raise CoterieError(
             f"{address} is a pooler that keeps no sessions, by which a broker is a member: give the server's"
@@ -67,7 +69,7 @@ async def _holds(connection: Connection, assertion: str) -> bool:
 @asynccontextmanager
 async def _taken(address: DatabaseAddress) -> AsyncIterator[None]:
     """Have another client hold the connection of the server's that was used last, for a while at most."""
-    other = await connect_or_say(address)
+    other = await connect(address)
     await other.execute("BEGIN")
     release = asyncio.get_running_loop().call_later(HELD_S, other.terminate)
     try:

@@ -80,10 +80,17 @@ async def migrate(address: DatabaseAddress, *, only_if_empty: bool = False) -> M
     be reached or refuses.
     """
     async with connected(address) as connection:
-        try:
-            return await _migrate(connection, only_if_empty=only_if_empty)
-        except asyncpg.InsufficientPrivilegeError as error:
-            raise CoterieError(f"{address}: {error}; {TO_GRANT}") from error
+        return await migrate_over(connection, address, only_if_empty=only_if_empty)
+
+
+async def migrate_over(
+    connection: asyncpg.Connection, address: DatabaseAddress, *, only_if_empty: bool
+) -> Migrated:
+    """Do the same over a connection, which is of no other use then. Raises one of `LOST`, too."""
+    try:
+        return await _migrate(connection, only_if_empty=only_if_empty)
+    except asyncpg.InsufficientPrivilegeError as error:
+        raise CoterieError(f"{address}: {error}; {TO_GRANT}") from error
 
 
 async def read_cluster(connection: asyncpg.Connection) -> StoreCluster | None:

@@ -6,16 +6,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import asyncpg
 
 from coterie.base.errors import CoterieError
 from coterie.storage.postgres.advice import passing_reason, what_to_put_right
-from coterie.storage.postgres.connecting import LOST, DatabaseAddress, connect, read_history
+from coterie.storage.postgres.connecting import (
+    CONNECTIONS_NEEDED,
+    LOST,
+    DatabaseAddress,
+    connect,
+    read_history,
+)
 from coterie.storage.postgres.facts import StoreFacts, facts_of
-from coterie.storage.postgres.pooling import insist_on_statements
-from coterie.storage.postgres.schema import BROKER, insist_on_schema, migrate, read_cluster
+from coterie.storage.postgres.pooling import insist_on_session, insist_on_statements, is_between
+from coterie.storage.postgres.schema import BROKER, insist_on_schema, migrate_over, read_cluster
 from coterie.storage.postgres.serial import Connection, Job, T
 
 AGAIN_AFTER_S = 0.5
@@ -27,6 +34,15 @@ SELECT has_schema_privilege('coterie', 'USAGE')
   AND has_table_privilege('coterie.brokers', 'DELETE')
 """
 USER = "SELECT current_user"
+# Of role and database -1 is none, and neither counts for a superuser.
+CONNECTIONS_ALLOWED = """
+SELECT session_user, current_database(), CASE WHEN rolsuper THEN -1 ELSE rolconnlimit END,
+  CASE WHEN rolsuper THEN -1 ELSE datconnlimit END,
+  current_setting('max_connections')::int - CASE WHEN rolsuper THEN 0 ELSE
+    current_setting('superuser_reserved_connections')::int
+    + coalesce(current_setting('reserved_connections', true)::int, 0) END
+FROM pg_roles, pg_database WHERE rolname = session_user AND datname = current_database()
+"""
 
 
 class OpenedStore(NamedTuple):
@@ -60,6 +76,13 @@ async def history_of(address: DatabaseAddress, *, waiting: Callable[[str], objec
     return await _once_there(address, waiting, look)
 
 
+async def see_session_kept(address: DatabaseAddress, *, waiting: Callable[[str], object]) -> None:
+    """Return once it is known that a membership may go by an address. Raises `CoterieError` where a pooler is
+    between that keeps no sessions.
+    """
+    await _once_there(address, waiting, partial(insist_on_session, address=address))
+
+
 async def _once_there(address: DatabaseAddress, waiting: Callable[[str], object], look: Job[T]) -> T:
     """Return the result of a look at a database, once there is a connection that lasts until then."""
     said = ""
@@ -86,7 +109,10 @@ async def _seen(address: DatabaseAddress, look: Job[T]) -> T:
 
 async def _look(connection: Connection, address: DatabaseAddress) -> OpenedStore:
     """Return the database that a connection leads to, with its tables made if there were none."""
-    await insist_on_statements(connection, address)
+    if await is_between(connection):
+        await insist_on_statements(connection, address)
+    else:
+        await _insist_on_connections(connection, address)
     if await read_cluster(connection) is None:
         if not await connection.fetchval(MAY_CREATE):
             user = await connection.fetchval(USER)
@@ -94,9 +120,26 @@ async def _look(connection: Connection, address: DatabaseAddress) -> OpenedStore
                 f"{address} has no tables of a cluster, and {user} may not make them:"
                 " run coterie store migrate as a user who may"
             )
-        await migrate(address, only_if_empty=True)
+        await _seen(address, partial(migrate_over, address=address, only_if_empty=True))
     cluster = insist_on_schema(await read_cluster(connection), address)
     if not await connection.fetchval(MAY_WRITE):
         user = await connection.fetchval(USER)
         raise CoterieError(f"{address}: {user} may not write the tables: GRANT {BROKER} TO {user}")
     return OpenedStore(await facts_of(connection), cluster.cluster_id, await read_history(connection))
+
+
+async def _insist_on_connections(connection: Connection, address: DatabaseAddress) -> None:
+    """Raise `CoterieError` where not even one broker could have the connections that it needs. Whether there
+    are enough for several shows when they connect.
+    """
+    user, database, of_role, of_database, of_server = await connection.fetchrow(CONNECTIONS_ALLOWED)
+    for allowed, whose, remedy in (
+        (of_role, f"the role {user} may have", f"ALTER ROLE {user} CONNECTION LIMIT"),
+        (of_database, f"the database {database} takes", f"ALTER DATABASE {database} CONNECTION LIMIT"),
+        (of_server, "the server takes", "max_connections"),
+    ):
+        if 0 <= allowed < CONNECTIONS_NEEDED:
+            raise CoterieError(
+                f"{address}: {whose} {allowed} connections at once, and each broker needs"
+                f" {CONNECTIONS_NEEDED}: {remedy} raises it"
+            )
