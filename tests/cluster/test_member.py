@@ -26,6 +26,7 @@ from coterie.broker.cluster.changes import (
     Why,
 )
 from coterie.broker.cluster.image import Image
+from coterie.broker.cluster.lifecycle import Phase
 from coterie.broker.cluster.made import SEEN_WITHIN_MS
 from coterie.broker.cluster.member import FAULT
 from coterie.broker.cluster.pretended import Fate, PretendedEngine
@@ -172,6 +173,25 @@ def test_a_broker_whose_id_another_process_has_taken_exits_with_a_sentence(clust
     assert first.hosting.sentence is not None
     assert "another process has registered as broker 1" in first.hosting.sentence
     assert second.hosting.told == [f"serve {second.lifecycle.broker_epoch}"]
+
+
+@pytest.mark.parametrize("late_ms", range(6))
+def test_of_two_processes_of_one_id_that_begin_at_once_one_stays_and_serves(late_ms: int):
+    cluster = Members(2)
+    cluster.run(1_000)
+    for connect_ms in ((1, 1), (1, 2), (5, 1), (1, 20)):
+        both = []
+        for wait_ms in connect_ms:
+            cluster.run(late_ms if both else 0)
+            both.append(Broker(cluster, 3))
+            both[-1].connect_ms = wait_ms
+        cluster.run(1_000)
+        (stays,) = [one for one in both if one.hosting.sentence is None]
+        assert stays.lifecycle.phase is Phase.LIVE
+        (goes,) = [one for one in both if one is not stays]
+        assert "another process has registered as broker 3" in (goes.hosting.sentence or "")
+        goes.kill()
+        stays.kill()
 
 
 # -- changes for clients
