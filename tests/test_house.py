@@ -109,7 +109,7 @@ PURE = (
     "broker/runtime/transactions.py",
     "broker/topics/agreement.py",
     "broker/topics/catalog.py",
-    "broker/topics/cluster_image.py",
+    "broker/topics/kafka_metadata.py",
     "broker/topics/cluster_topics.py",
     "broker/topics/former_kafka.py",
     "broker/topics/manager.py",

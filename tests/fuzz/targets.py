@@ -17,7 +17,7 @@ from coterie.arrow.records import record_batches
 from coterie.base.errors import Corrupt
 from coterie.base.ids import TopicPartition
 from coterie.broker.config.properties import PropertiesError, read_properties
-from coterie.broker.topics.cluster_image import image_of
+from coterie.broker.topics.kafka_metadata import image_of
 from coterie.coordinator.group.loading import Loader
 from coterie.coordinator.group.settings import GroupSettings
 from coterie.coordinator.group.shard import Shard

@@ -123,23 +123,30 @@ OTHERS: dict[int, Callable[[ApiRig], dict[str, Any]]] = {
 }
 
 
+def fetch_before(rig: ApiRig, other: int, *, together: bool) -> Any:
+    """Return the answer to a fetch that waits for something until a request of another kind comes behind it
+    on its connection, which is answered next.
+    """
+    peer = Peer(rig)
+    fetches, behind = peer.frame(FETCH, fetch()), peer.frame(other, OTHERS[other](rig))
+    if together:
+        peer.send(fetches, behind)
+    else:
+        peer.send(fetches)
+        assert peer.answers() == []
+        peer.send(behind)
+    (_, early), (answered, _) = peer.answers()
+    assert answered == other
+    return early
+
+
 @pytest.mark.parametrize("together", [True, False], ids=["in-one-piece", "one-after-the-other"])
 @pytest.mark.parametrize("other", OTHERS)
 def test_a_request_of_another_kind_does_not_wait_for_the_fetch_before_it(
     rig: ApiRig, other: int, together: bool
 ):
-    peer = Peer(rig)
-    fetches, behind = peer.frame(FETCH, fetch()), peer.frame(other, OTHERS[other](rig))
+    early = fetch_before(rig, other, together=together)
 
-    if together:
-        peer.send(fetches, behind)
-    else:
-        peer.send(fetches)
-        assert peer.answered() == []
-        peer.send(behind)
-
-    (_, early), (answered, _) = peer.answers()
-    assert answered == other
     [partition] = early.responses[0].partitions
     assert (partition.error_code, partition.records) == (Code.NONE, b"")
     assert rig.node.peers.begun_bytes == 0

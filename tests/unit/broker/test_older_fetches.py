@@ -14,7 +14,7 @@ from coterie.storage.kind import OVERDUE_MS
 from coterie.storage.remote.chunk import CHUNK_BYTES
 from coterie.wire.records.batches import Record, build_batch, records_of, scan
 from unit.broker import remote_node_rig
-from unit.broker.test_hurried_fetches import FETCH, METADATA, OTHERS, WAIT_MS, Peer, fetch
+from unit.broker.test_hurried_fetches import FETCH, METADATA, OTHERS, WAIT_MS, Peer, fetch, fetch_before
 from unit.broker.test_remote_node import ORDERS, RemoteRig, one_of_two, part
 
 WIDE = 130
@@ -83,18 +83,8 @@ def nothing_is_left(rig: RemoteRig) -> bool:
 @pytest.mark.parametrize("together", [True, False], ids=["in-one-piece", "one-after-the-other"])
 @pytest.mark.parametrize("other", OTHERS)
 def test_a_request_of_another_kind_does_not_wait_for_the_database(rig: RemoteRig, other: int, together: bool):
-    peer = Peer(rig)
-    fetches, behind = peer.frame(FETCH, fetch()), peer.frame(other, OTHERS[other](rig))
+    early = fetch_before(rig, other, together=together)
 
-    if together:
-        peer.send(fetches, behind)
-    else:
-        peer.send(fetches)
-        assert peer.answers() == []
-        peer.send(behind)
-
-    (_, early), (answered, _) = peer.answers()
-    assert answered == other
     assert values(partition_of(early)) == []
     assert partition_of(early).high_watermark == 3
     assert nothing_is_left(rig)

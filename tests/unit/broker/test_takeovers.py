@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from takeovers import takeover
 
-import coterie.broker.topics.cluster_image
+import coterie.broker.topics.kafka_metadata
 from coterie.broker.api import data
 from coterie.broker.runtime.leadership import SoleLeader
 from coterie.broker.topics import agreement, registry
@@ -102,7 +102,7 @@ def snapshots_unread(patch: pytest.MonkeyPatch) -> None:
 
 def transactions_taken_at_once(patch: pytest.MonkeyPatch) -> None:
     """What a transaction of the metadata log says counts, though it was aborted."""
-    patch.setattr(coterie.broker.topics.cluster_image, "ABORT", None)
+    patch.setattr(coterie.broker.topics.kafka_metadata, "ABORT", None)
 
 
 def gaps_taken_for_damage(patch: pytest.MonkeyPatch) -> None:

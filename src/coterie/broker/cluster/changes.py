@@ -152,16 +152,8 @@ class RegisterBroker(NamedTuple):
         if self.level < image.level:
             return NotChanged(Why.OLDER_SOFTWARE, self.replaces)
         version = image.version + 1
-        row = BrokerRow(
-            broker_id=self.broker_id,
-            broker_epoch=version,
-            incarnation=self.incarnation,
-            state=BrokerState.LIVE,
-            listeners=self.listeners,
-            rack=self.rack,
-            level=self.level,
-            software=self.software,
-            version=version,
+        row = BrokerRow.registered(
+            version, self.broker_id, self.incarnation, self.listeners, self.rack, self.level, self.software
         )
         partitions = after_registration(image, self.broker_id, version=version)
         return _delta(image, brokers=[row], partitions=partitions)

@@ -49,6 +49,22 @@ class BrokerRow(NamedTuple):
     software: str
     version: int
 
+    @classmethod
+    def registered(
+        cls,
+        version: int,
+        broker_id: int,
+        incarnation: UUID,
+        listeners: tuple[Endpoint, ...],
+        rack: str | None,
+        level: int,
+        software: str,
+    ) -> BrokerRow:
+        """Return the row of a broker that registers by the change of a version, which is its broker epoch."""
+        return cls(
+            broker_id, version, incarnation, BrokerState.LIVE, listeners, rack, level, software, version
+        )
+
     @property
     def is_registered(self) -> bool:
         """Whether a process has registered as the broker since it was removed from the cluster, if it was."""

@@ -156,16 +156,8 @@ class RegisterProcess(NamedTuple):
         if self.broker_id not in broker_ids_of(image):
             return NotChanged(Why.OTHER_EPOCH)
         version = image.version + 1
-        row = BrokerRow(
-            broker_id=self.broker_id,
-            broker_epoch=version,
-            incarnation=self.incarnation,
-            state=BrokerState.LIVE,
-            listeners=self.listeners,
-            rack=self.rack,
-            level=image.level,
-            software=self.software,
-            version=version,
+        row = BrokerRow.registered(
+            version, self.broker_id, self.incarnation, self.listeners, self.rack, image.level, self.software
         )
         named = (image.topic(name) for name in (OFFSETS_TOPIC, TRANSACTIONS_TOPIC))
         mine = [

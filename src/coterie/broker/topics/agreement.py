@@ -20,8 +20,8 @@ from coterie.broker.topics.topic import KEPT_FOR_EVER, Topic
 if TYPE_CHECKING:
     from coterie.broker.config.settings import BrokerSettings
     from coterie.broker.placement.model import Replicas
-    from coterie.broker.topics.cluster_image import KnownTopic
     from coterie.broker.topics.former_kafka import FormerKafka
+    from coterie.broker.topics.kafka_metadata import KnownTopic
     from coterie.storage.directory import OnDisk
 
 log = logging.getLogger("coterie.broker")

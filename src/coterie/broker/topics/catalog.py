@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 from coterie.base.codes import Code
 from coterie.base.topic_names import INTERNAL_TOPICS, name_problem
 from coterie.broker.refusal import Refusal, storage_failed
+from coterie.broker.topics.topic import Topic
 from coterie.storage.log.contract import StorageFailed
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
     from coterie.broker.placement.model import Broker, Layout, Problem, Replicas
     from coterie.broker.runtime.pieces import Pieces
-    from coterie.broker.topics.topic import Topic
 
 Failure: TypeAlias = OSError | StorageFailed | Refusal
 """Why a topic could not be changed: what the disk said, or what the cluster did."""
@@ -67,6 +67,9 @@ class TopicCatalog(ABC):
         """Return the name that a topic has, or will have, which is this one but for dots and underscores."""
 
     @abstractmethod
+    def new_topic_id(self) -> UUID:
+        """Return an id that no topic has had."""
+
     def new(
         self,
         name: str,
@@ -75,7 +78,14 @@ class TopicCatalog(ABC):
         configs: Mapping[str, str] | None = None,
         topic_id: UUID | None = None,
     ) -> Topic:
-        """Return a topic that is to be made, of an id that none has had."""
+        """Return a topic that is to be made, of an id that none has had unless it is given."""
+        assert replicas
+        return Topic(
+            name=name,
+            topic_id=topic_id or self.new_topic_id(),
+            replicas=tuple(replicas),
+            configs=dict(configs or {}),
+        )
 
     @abstractmethod
     def outdated_in(self, partition: int) -> Mapping[UUID, str]:

@@ -14,7 +14,7 @@ from coterie.broker.topics.registry import new_id
 from coterie.broker.topics.topic import Topic
 
 if TYPE_CHECKING:
-    from coterie.broker.placement.model import Replicas
+    pass
 
 NONE_OUTDATED: Mapping[UUID, str] = MappingProxyType({})
 FEW = 100
@@ -116,18 +116,9 @@ class ClusterTopics(TopicCatalog):
         """Return the name that a topic has which is this one but for dots and underscores, if one has."""
         return self.image.name_like(name)
 
-    def new(
-        self,
-        name: str,
-        *,
-        replicas: Sequence[Replicas],
-        configs: Mapping[str, str] | None = None,
-        topic_id: UUID | None = None,
-    ) -> Topic:
-        """Return a topic that is to be proposed."""
-        assert replicas
-        topic_id = topic_id or new_id(self._new_uuid)
-        return Topic(name=name, topic_id=topic_id, replicas=tuple(replicas), configs=dict(configs or {}))
+    def new_topic_id(self) -> UUID:
+        """Return the id of a topic that is to be proposed."""
+        return new_id(self._new_uuid)
 
     def outdated_in(self, partition: int) -> Mapping[UUID, str]:
         """Return nothing: among several brokers a commit counts for the topic that it was made for."""

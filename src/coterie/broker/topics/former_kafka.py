@@ -19,7 +19,7 @@ from coterie.storage.cluster_log import CLUSTER_LOG, cluster_files, cluster_valu
 from coterie.storage.config import EFFECTIVE
 
 if TYPE_CHECKING:
-    from coterie.broker.topics.cluster_image import ClusterImage, KnownTopic
+    from coterie.broker.topics.kafka_metadata import KafkaMetadata, KnownTopic
     from coterie.storage.directory import Store
     from coterie.storage.disk import Disk
 
@@ -47,7 +47,7 @@ class FormerKafka:
     """What is known of it. `image` is None unless its metadata log is new to us and can be read."""
 
     def __init__(self, file: MetadataFile, node_id: int, files: Mapping[str, int]) -> None:
-        self.image: ClusterImage | None = None
+        self.image: KafkaMetadata | None = None
         self.unreadable = False
         self.seen: dict[UUID, FormerSettings] = {}
         """By topic id the settings of each topic that Kafka knew when its log was read last."""
@@ -120,7 +120,7 @@ class FormerKafka:
             self.seen, self._read_files = {}, {}
 
     def _read_log(self, store: Store) -> None:
-        from coterie.broker.topics.cluster_image import image_of  # few directories have ever been Kafka's
+        from coterie.broker.topics.kafka_metadata import image_of  # few directories have ever been Kafka's
 
         try:
             self.image = image_of(cluster_values(store.disk, store.path, self._files))

@@ -29,7 +29,7 @@ from coterie.storage.log.contract import StorageFailed
 if TYPE_CHECKING:
     from coterie.broker.config.settings import BrokerSettings
     from coterie.broker.placement.model import Replicas
-    from coterie.broker.topics.cluster_image import ClusterImage
+    from coterie.broker.topics.kafka_metadata import KafkaMetadata
     from coterie.storage.config import LogConfig
     from coterie.storage.directory import Configs, OnDisk, Store
     from coterie.storage.disk import Disk
@@ -173,22 +173,9 @@ class Topics(TopicCatalog):
 
     # -- changes
 
-    def new(
-        self,
-        name: str,
-        *,
-        replicas: Sequence[Replicas],
-        configs: Mapping[str, str] | None = None,
-        topic_id: UUID | None = None,
-    ) -> Topic:
-        """Return a topic that is to be entered."""
-        assert replicas
-        return Topic(
-            name=name,
-            topic_id=topic_id or self._new_uuid(),
-            replicas=tuple(replicas),
-            configs=dict(configs or {}),
-        )
+    def new_topic_id(self) -> UUID:
+        """Return the id of a topic that is to be entered."""
+        return self._new_uuid()
 
     def claim(self, topics: Iterable[Topic]) -> None:
         """Let nobody else have the names of topics, valid and free, until they are announced or given up."""
@@ -497,7 +484,7 @@ class Topics(TopicCatalog):
                 store.recall(stray, topic.name)
                 log.info("%s was set aside; it is %s-%d again", stray.directory, topic.name, stray.partition)
 
-    def _go_on_in_epochs(self, store: Store, image: ClusterImage) -> None:
+    def _go_on_in_epochs(self, store: Store, image: KafkaMetadata) -> None:
         """Lead Kafka's partitions in the epoch that clients have seen last, though nothing is of it.
 
         Never in a later one: Kafka, once it is back, goes on with the next, which must be news to everybody.

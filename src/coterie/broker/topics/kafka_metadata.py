@@ -43,7 +43,7 @@ class KnownTopic:
         return len(self.epochs)
 
 
-class ClusterImage:
+class KafkaMetadata:
     """The topics, settings and producer ids of a cluster, as its log tells them record by record."""
 
     def __init__(self) -> None:
@@ -114,9 +114,9 @@ class ClusterImage:
         return found
 
 
-def image_of(values: Iterable[bytes]) -> ClusterImage:
-    """Return the ClusterImage that the values of all records add up to. Raises Corrupt."""
-    image = ClusterImage()
+def image_of(values: Iterable[bytes]) -> KafkaMetadata:
+    """Return the KafkaMetadata that the values of all records add up to. Raises Corrupt."""
+    image = KafkaMetadata()
     held: list[ClusterRecord] | None = None  # of a transaction that has not ended
     for value in values:
         record = read_cluster_record(value)
