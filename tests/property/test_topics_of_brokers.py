@@ -51,7 +51,7 @@ def last_writer_wins(patch: pytest.MonkeyPatch) -> None:
 
 def lost_counts_as_made(patch: pytest.MonkeyPatch) -> None:
     """What nobody has answered counts as made."""
-    patch.setattr(proposals, "_refusal", lambda answer: None)
+    patch.setattr(proposals, "refusal_of", lambda answer: None)
 
 
 def rest_is_left(patch: pytest.MonkeyPatch) -> None:
@@ -61,13 +61,13 @@ def rest_is_left(patch: pytest.MonkeyPatch) -> None:
 
 def overtaken_counts_as_made(patch: pytest.MonkeyPatch) -> None:
     """A change that another was faster with counts as made."""
-    refusal = proposals._refusal
+    refusal = proposals.refusal_of
 
     def lenient(answer: Any) -> Any:
         found = refusal(answer)
         return None if found is OVERTAKEN else found
 
-    patch.setattr(proposals, "_refusal", lenient)
+    patch.setattr(proposals, "refusal_of", lenient)
 
 
 def topics_of_old_images(patch: pytest.MonkeyPatch) -> None:
