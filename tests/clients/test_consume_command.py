@@ -80,6 +80,7 @@ def test_a_group_goes_on_where_it_was(topic: str, bootstrap: str, consume: Consu
 def test_what_cannot_be_done_is_said(topic: str, consume: Consume) -> None:
     for words, why in (
         (("no-such-topic",), "coterie: there is no topic no-such-topic"),
+        ((f"{topic}x",), f"`coterie topics list` lists them; did you mean {topic}?"),
         ((topic, "--partition", "7"), f"coterie: topic {topic} has no partition 7, only 0 to 1"),
         ((topic, "--set", "fetch.min.byte=1"), "did you mean fetch.min.bytes?"),
         ((topic, "--set", "nothing"), "write NAME=VALUE"),

@@ -300,7 +300,7 @@ def test_who_finds_a_later_registration_of_its_id_ends_with_a_sentence(rig: Rig)
     end = rig.do("change_answered", rig.last(RegisterBroker), NotChanged(Why.OTHER_EPOCH, 9, THEM))
 
     sentence = "another process has registered as broker 1: its broker epoch is 9, this one's was 7"
-    assert end == [Exit(sentence)]
+    assert end == [Exit(f"{sentence}; give each its own node.id")]
     assert rig.do("tick") == []
 
 

@@ -17,6 +17,7 @@ from bench.postgres import Server
 from bench.store_cluster import StoreBroker
 
 from coterie.cli import main
+from coterie.storage.postgres.advice import passing_reason
 
 NODE = ("--set", "node.id=1")
 PASSWORD = "se-cr-et"
@@ -91,6 +92,21 @@ def test_an_address_that_is_none_is_refused(url: str, said: str, serve: Serve) -
     assert (ended.code, said in ended.said) == (1, True)
 
 
+def test_who_listens_where_no_other_machine_finds_it_is_told_so(serve: Serve) -> None:
+    # The port that is taken ends it before it asks for a database, which is on another machine.
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        ended = serve("--store", "postgresql://h/d", *NODE, "--listen", f"127.0.0.1:{port}")
+        named = ("--set", f"advertised.listeners=PLAINTEXT://kafka-1:{port}")
+        other = serve("--store", "postgresql://h/d", *NODE, "--listen", f"127.0.0.1:{port}", *named)
+        here = serve("--store", "postgresql://localhost/d", *NODE, "--listen", f"127.0.0.1:{port}")
+
+    assert ended.code == 1
+    assert f"note: clients and brokers are told 127.0.0.1:{port}" in ended.said
+    assert f"advertised.listeners=PLAINTEXT://NAME:{port}" in ended.said
+    assert "note:" not in other.said + here.said
+
+
 def test_without_the_driver_it_is_named() -> None:
     # In a process of its own: what is imported anew here would stay for the tests that follow.
     without = "import sys; sys.modules['asyncpg'] = None; from coterie.cli import main; main()"
@@ -151,6 +167,60 @@ def test_who_may_not_write_the_tables_is_told_what_to_grant(serve: Serve, guarde
     ended = serve("--store", url.replace("postgres@", f"guard:{PASSWORD}@"), *NODE)
 
     assert (ended.code, "GRANT coterie_broker TO" in ended.said) == (1, True)
+
+
+def test_who_may_not_look_is_told_what_to_grant(guarded: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    url = guarded.url(guarded.new_database())
+    with pytest.raises(SystemExit):
+        main(["store", "migrate", url])
+    capsys.readouterr()
+
+    for command in ("describe", "restored"):
+        with pytest.raises(SystemExit) as ended:
+            main(["store", command, url.replace("postgres@", f"guard:{PASSWORD}@")])
+        said = capsys.readouterr().err
+        assert ended.value.code == 1
+        assert "permission denied for schema coterie" in said
+        assert "GRANT coterie_reader" in said
+        assert PASSWORD not in said
+
+
+def test_a_command_finds_no_server_and_asks_whether_it_is_up(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["store", "describe", f"postgresql://127.0.0.1:{free_port()}/d"])
+
+    said = capsys.readouterr().err
+    assert (ended.value.code, "nobody listens there; is the address right, and PostgreSQL up?" in said) == (
+        1,
+        True,
+    )
+
+
+def test_the_name_of_no_host_is_said_to_be_that() -> None:
+    error = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    assert passing_reason(error) == "Name or service not known; is the host's name right?"
+
+
+def test_an_empty_directory_is_not_taken_for_a_brokers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["store", "load", str(tmp_path), "postgresql://127.0.0.1/d"])
+
+    assert ended.value.code == 1
+    assert "is empty; name the directory that a broker has kept its topics in" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dump_that_does_not_begin_leaves_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["store", "dump", f"postgresql://127.0.0.1:{free_port()}/d", str(tmp_path / "out")])
+
+    assert (ended.value.code, "nobody listens" in capsys.readouterr().err) == (1, True)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_tables_of_an_older_schema_are_to_be_migrated(serve: Serve, server: Server) -> None:

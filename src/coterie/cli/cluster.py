@@ -14,6 +14,7 @@ import click
 from coterie.base.errors import CoterieError
 from coterie.base.plain import counted
 from coterie.cli.hints import FamilyWithDefault
+from coterie.cli.numbers import Number, WholeNumber
 from coterie.cli.options import AskCluster, CommandResult, asks_cluster, names_in_cluster
 from coterie.cli.tables import by_topic, partitions_text, table
 
@@ -100,11 +101,11 @@ async def brokers_known(admin: Admin) -> list[str]:
 broker_argument = click.argument(
     "broker_id",
     metavar="BROKER",
-    type=click.IntRange(min=0),
+    type=WholeNumber(min=0),
     shell_complete=names_in_cluster(brokers_known),
 )
 timeout_option = click.option(
-    "--timeout", "timeout_s", metavar="SECONDS", type=click.FloatRange(min=0), default=TIMEOUT_S,
+    "--timeout", "timeout_s", metavar="SECONDS", type=Number(min=0), default=TIMEOUT_S,
     show_default=True, help="How long to wait for the partitions to have moved.",
 )  # fmt: skip
 

@@ -11,6 +11,8 @@ import click
 
 from coterie.base.errors import CoterieError
 from coterie.base.plain import moment_text
+from coterie.base.settings import did_you_mean
+from coterie.cli.numbers import WholeNumber
 from coterie.cli.options import (
     Settings,
     broker_options,
@@ -45,7 +47,7 @@ Ends = dict[Any, int]
     help="Join this group and commit. Without it, all partitions are read.",
 )  # fmt: skip
 @click.option(
-    "--partition", "partitions", metavar="N", type=click.IntRange(min=0), multiple=True,
+    "--partition", "partitions", metavar="N", type=WholeNumber(min=0), multiple=True,
     help="Read only this partition; may be repeated. Not with --group.",
 )  # fmt: skip
 @click.option(
@@ -58,7 +60,7 @@ Ends = dict[Any, int]
     help="Start at offset N of each partition, or N records before its end. Not with --group.",
 )  # fmt: skip
 @click.option("--until-end", is_flag=True, help="Stop after the records that were there at the start.")
-@click.option("--max", "most", metavar="N", type=click.IntRange(min=1), help="Stop after N records.")
+@click.option("--max", "most", metavar="N", type=WholeNumber(min=1), help="Stop after N records.")
 @broker_options
 @output_option
 def command(
@@ -195,7 +197,8 @@ async def partitions_of(
         there = {one.partition for one in await consumer.partitions_for(topic)}
         missing = sorted({*numbers} - there)
         if not there:
-            raise CoterieError(f"there is no topic {topic}; `coterie topics list` lists them")
+            hint = did_you_mean(topic, await consumer.topics())
+            raise CoterieError(f"there is no topic {topic}; `coterie topics list` lists them{hint}")
         if missing:
             raise CoterieError(no_such_partition(topic, missing[0], count=len(there)))
         wanted += [(topic, number) for number in sorted({*numbers} or there)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os.path
 import re
 from collections.abc import Iterator
 
@@ -53,11 +54,10 @@ KAFKAS = {
 }
 """What to type for options of Kafka's tools that are like none of the command here."""
 OPTIONS_OF_WORDS = {
-    "cli serve": "--config",
     "configs alter": "--topic",
     "configs describe": "--topic",
 }
-"""The option that a word belongs to, for commands without arguments: `kafka-server-start.sh FILE`."""
+"""The option that a word belongs to, for commands without arguments."""
 TOO_MANY = re.compile(r"Got unexpected extra argument \((.*)\)")
 
 
@@ -79,7 +79,8 @@ class Family(click.Group):
             near = nearest(name, self.commands)
             shown = self.shown_by and f"'{ctx.command_path} {self.shown_by} {name}'"
             meant = ", or ".join(filter(None, (near and repr(near), shown)))
-            ctx.fail(f"No such command {name!r}.{f' Did you mean {meant}?' if meant else ''}")
+            there = f"There are {', '.join(self.list_commands(ctx))}."
+            ctx.fail(f"No such command {name!r}. {f'Did you mean {meant}?' if meant else there}")
         return super().resolve_command(ctx, args)
 
 
@@ -125,8 +126,20 @@ def hint_at_words(context: click.Context, message: str) -> str | None:
     """Return the sentence about a word that a command does not take, or None if nothing is known of it."""
     found = TOO_MANY.fullmatch(message)
     family = context.parent.command.name if context.parent else None
-    option = OPTIONS_OF_WORDS.get(f"{family} {context.command.name}")
-    return f"Did you mean '{option} {found[1]}'?" if found and option else None
+    command = f"{family} {context.command.name}"
+    if found is None:
+        return None
+    option = option_to_serve(found[1]) if command == "cli serve" else OPTIONS_OF_WORDS.get(command)
+    return option and f"Did you mean '{option} {found[1]}'?"
+
+
+def option_to_serve(word: str) -> str:
+    """Return the option of `coterie serve` that a word belongs to: a file's, as in `kafka-server-start.sh
+    FILE`, a directory's or a database's.
+    """
+    if "://" in word:
+        return "--store"
+    return "--config" if word.endswith(".properties") or os.path.isfile(word) else "--data"
 
 
 def options_beneath(context: click.Context, group: click.Group) -> Iterator[str]:

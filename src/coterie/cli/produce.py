@@ -16,6 +16,7 @@ import click
 
 from coterie.base.errors import CoterieError
 from coterie.base.plain import counted
+from coterie.cli.numbers import WholeNumber
 from coterie.cli.options import Settings, broker_options, output_option, topic_argument
 from coterie.cli.output import run_until_stopped, say, say_if_still_closing, say_json
 from coterie.cli.tables import spans
@@ -37,7 +38,7 @@ KeyAndValue = tuple[bytes | None, bytes | None]
     "--key-separator", metavar="TEXT", help="A line is a key, this separator, and a value. Default: no key."
 )
 @click.option("--null", metavar="TEXT", help="Write a null value (a tombstone) where the value is this text.")
-@click.option("--partition", metavar="N", type=click.IntRange(min=0), help="Write to this partition only.")
+@click.option("--partition", metavar="N", type=WholeNumber(min=0), help="Write to this partition only.")
 @click.option(
     "--header",
     "headers",

@@ -14,10 +14,12 @@ from coterie.base.errors import CoterieError
 from coterie.base.logs import to_standard_error
 from coterie.base.plain import plain
 from coterie.base.signals import stop_signals
+from coterie.cli.numbers import WholeNumber
 from coterie.cli.options import client_with, named_settings
 
 if TYPE_CHECKING:
     from coterie.broker.config.settings import BrokerSettings
+    from coterie.storage.postgres.connecting import DatabaseAddress
 
 LEVELS = ("debug", "info", "warning", "error")
 PROCESSES_MAX = 64
@@ -57,7 +59,7 @@ PROCESSES_MAX = 64
 )
 @click.option(
     "--processes",
-    type=click.IntRange(min=1),
+    type=WholeNumber(min=1),
     metavar="N",
     help="Run N brokers of one cluster, with a process, a port and a directory in DIR each.",
 )
@@ -166,9 +168,23 @@ def _serve_over(settings: BrokerSettings, store: str, direct: str | None) -> int
     reached = address if direct is None else address_of(direct)
     for note in settings.notes_among_others():
         _say(f"note: {note}")
+    _note_if_alone(settings, address)
     from coterie.broker.over_database import StoreAddresses, serve_over
 
     return _exit_code(lambda: serve_over(settings, StoreAddresses(address, reached)))
+
+
+def _note_if_alone(settings: BrokerSettings, address: DatabaseAddress) -> None:
+    """Say so where the database is on another machine, and other machines do not find this broker."""
+    from coterie.storage.postgres.connecting import is_here
+
+    host, port = settings.advertised_listener or (settings.listen_host, settings.listen_port)
+    if is_here(host) and not address.is_here:
+        _say(
+            f"note: clients and brokers are told {host}:{port}, which is on their own machine where that is"
+            f" another: --listen 0.0.0.0:{port} --set advertised.listeners=PLAINTEXT://NAME:{port} names this"
+            " one"
+        )
 
 
 def _exit_code(serve: Callable[[], int]) -> int:

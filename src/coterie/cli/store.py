@@ -13,6 +13,7 @@ import click
 from coterie.base.errors import CoterieError
 from coterie.base.plain import counted
 from coterie.cli.hints import Family
+from coterie.cli.numbers import WholeNumber
 from coterie.cli.options import CommandResult, output_option, show
 from coterie.cli.output import run_async
 
@@ -28,7 +29,13 @@ ID_MAX = 2**31 - 1
 url_argument = click.argument("url", metavar="URL", envvar="COTERIE_STORE")
 
 
-@click.group("store", cls=Family)
+class StoreCommands(Family):
+    """A word that is none of the commands is not a database's, which is a URL."""
+
+    shown_by = None
+
+
+@click.group("store", cls=StoreCommands)
 def command() -> None:
     """Look after the PostgreSQL database that brokers share.
 
@@ -111,7 +118,8 @@ def restored_command(url: str, output: str) -> None:
 def lines_of_restoration(done: Restored) -> Iterator[str]:
     """Yield in lines what the database has become."""
     yield f"cluster {done.cluster_id}: the metadata is at version {done.version}"
-    yield f"{done.partitions} partitions are led anew, in later leader epochs, once brokers are there"
+    partitions = "1 partition is" if done.partitions == 1 else f"{done.partitions} partitions are"
+    yield f"{partitions} led anew, in later leader epochs, once brokers are there"
     if done.connected:
         brokers = ", ".join(map(str, done.connected))
         yield f"connected meanwhile, and not to be cut off by this user: brokers {brokers}; start them anew"
@@ -138,6 +146,8 @@ def load_command(directory: Path, url: str, brokers: str | None, output: str) ->
     from coterie.broker.transfer.loading import load
 
     ids = broker_ids(brokers)
+    if not any(directory.iterdir()):
+        raise CoterieError(f"{directory} is empty; name the directory that a broker has kept its topics in")
     with opened_directory(str(directory)) as contents:
         done = run_async(load(address, contents, ids))
     show(CommandResult(done._asdict(), lines_of_loading(done)), output)
@@ -163,7 +173,7 @@ def lines_of_loading(done: LoadedTopics) -> Iterator[str]:
 @click.option(
     "--node-id",
     metavar="ID",
-    type=click.IntRange(min=0),
+    type=WholeNumber(min=0),
     default=1,
     show_default=True,
     help="The broker that is to have DIR.",

@@ -11,6 +11,7 @@ import click
 
 from coterie.base.plain import moment_text
 from coterie.cli.hints import Family
+from coterie.cli.numbers import WholeNumber
 from coterie.cli.options import AskCluster, CommandResult, asks_cluster, one_of
 from coterie.cli.tables import by_topic, partitions_text, table
 
@@ -98,7 +99,7 @@ def producers_command(ask: AskCluster, partition: str) -> CommandResult:
 @click.argument("transactional_id", metavar="[TRANSACTIONAL-ID]", required=False)
 @click.option("--partition", metavar="TOPIC:PARTITION", help="A partition with a hanging transaction.")
 @click.option(
-    "--start-offset", metavar="N", type=click.IntRange(min=0), help="The offset at which it begins there."
+    "--start-offset", metavar="N", type=WholeNumber(min=0), help="The offset at which it begins there."
 )
 @asks_cluster
 def abort_command(

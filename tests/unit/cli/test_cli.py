@@ -122,6 +122,11 @@ def test_a_command_line_that_makes_no_sense_ends_with_2(capsys: pytest.CaptureFi
         ),
         ("serve --port 9092", "Did you mean '--listen HOST:PORT'?"),
         ("serve server.properties", "Did you mean '--config server.properties'?"),
+        ("serve ./kafka", "Did you mean '--data ./kafka'?"),
+        ("serve postgresql://h/d", "Did you mean '--store postgresql://h/d'?"),
+        ("cluster status", "There are balance, describe, drain, remove, upgrade."),
+        ("store statu", "There are describe, dump, load, migrate, restored."),
+        ("store describ postgresql://h/d", "Did you mean 'describe'?"),
         ("config describe lines", "Did you mean '--topic lines'?"),
         ("configs alter lines --add-config retention.ms=1", "Did you mean '--topic lines'?"),
         (
@@ -163,6 +168,22 @@ def test_who_spells_it_as_kafkas_tools_do_is_told_how_it_is_spelt_here(
 
     assert (ended.code, ended.said) == (2, "")
     assert ended.complained.splitlines()[-1].endswith(f". {sentence}")
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("cluster drain second", "'second' is not a valid whole number."),
+        ("history --stuck-after long", "'long' is not a valid number."),
+    ],
+)
+def test_a_word_that_is_no_number_is_said_to_be_none(
+    capsys: pytest.CaptureFixture[str], line: str, sentence: str
+):
+    ended = Ended(capsys, *line.split())
+
+    assert (ended.code, ended.said) == (2, "")
+    assert ended.complained.splitlines()[-1].endswith(f": {sentence}")
 
 
 def test_reset_offsets_is_reset(capsys: pytest.CaptureFixture[str]):

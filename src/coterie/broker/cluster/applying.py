@@ -9,6 +9,10 @@ from coterie.base.ids import TopicPartition
 from coterie.base.topic_names import INTERNAL_TOPICS
 from coterie.broker.cluster.image import BrokerState, Image, PartitionRow, TopicRow
 
+ONE_ADDRESS = (
+    "and clients find only one of them there: give each an address of its own, by advertised.listeners"
+)
+
 
 class Election(NamedTuple):
     """A partition whose leader is another, or leads it in another epoch, or which is new."""
@@ -92,7 +96,7 @@ def _is_undone(topic: TopicRow, before: Image, after: Image, me: int) -> bool:
 
 
 def broker_news(before: Image, after: Image) -> Iterator[str]:
-    """Yield a line about each broker that has come, goes or is gone."""
+    """Yield a line about each broker that has come, goes or is gone, and one about another at its address."""
     for broker_id, row in after.brokers.items():
         old = before.brokers.get(broker_id)
         if old is not None and (old.state, old.broker_epoch) == (row.state, row.broker_epoch):
@@ -100,9 +104,14 @@ def broker_news(before: Image, after: Image) -> Iterator[str]:
         if row.state is BrokerState.LIVE:
             where = ", ".join(f"{one.host}:{one.port}" for one in row.listeners)
             yield f"broker {broker_id} is there, at {where}"
+            others = sorted(
+                other
+                for other in after.unfenced
+                if other != broker_id and {*after.brokers[other].listeners} & {*row.listeners}
+            )
+            if others:
+                yield f"at the same address there is broker {others[0]}, {ONE_ADDRESS}"
         elif row.state is BrokerState.LEAVING:
             yield f"broker {broker_id} is leaving"
-        elif not row.is_registered:
-            yield f"broker {broker_id} is removed from the cluster"
         elif old is not None:
-            yield f"broker {broker_id} is gone"
+            yield f"broker {broker_id} is {'gone' if row.is_registered else 'removed from the cluster'}"

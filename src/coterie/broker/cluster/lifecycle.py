@@ -417,7 +417,7 @@ class BrokerLifecycle:
             else:
                 sentence = (
                     f"another process has registered as broker {self.broker_id}: its broker epoch is"
-                    f" {answer.broker_epoch}, this one's was {change.replaces}"
+                    f" {answer.broker_epoch}, this one's was {change.replaces}; give each its own node.id"
                 )
             self._end(sentence)
         elif answer.why is Why.OLDER_SOFTWARE:  # which the image says, once it is the newest

@@ -6,7 +6,7 @@ import fcntl
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 from uuid import UUID, uuid4
@@ -55,23 +55,29 @@ def new_directory(directory: Path) -> Iterator[Path]:
     """Yield a folder that becomes the directory, which must not be there or be empty, after the block: it is
     opened as a broker would, which makes the indexes and looks at every batch.
 
-    Where that fails nothing is left but the folder, `directory.unfinished`, which the next one removes.
+    Where that fails nothing is left but the folder, `directory.unfinished`, which the next one removes, and
+    that only if something was written.
     Raises `CoterieError`.
     """
     try:
         place = directory.resolve()  # also of ".", which has no name, and of a link, which no folder replaces
         if place.exists() and any(place.iterdir()):
-            raise CoterieError(f"{directory} is not empty")
+            raise CoterieError(f"{directory} is not empty; name a folder that is new or empty")
         unfinished = place.with_name(place.name + UNFINISHED)
         if unfinished.exists():
             with _alone_in(unfinished):
                 shutil.rmtree(unfinished)
         unfinished.mkdir(parents=True)
         with _alone_in(unfinished):
-            yield unfinished
-            with opened_directory(str(unfinished)):
-                pass
-            unfinished.rename(place)
+            try:
+                yield unfinished
+                with opened_directory(str(unfinished)):
+                    pass
+                unfinished.rename(place)
+            except BaseException:
+                with suppress(OSError):  # it holds something
+                    unfinished.rmdir()
+                raise
     except OSError as error:
         raise CoterieError(unusable(str(directory), error)) from error
 

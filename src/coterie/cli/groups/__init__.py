@@ -16,6 +16,7 @@ import click
 from coterie.cli.groups.offsets import delete_offsets_command, reset_command
 from coterie.cli.groups.overview import overview_command
 from coterie.cli.hints import FamilyWithDefault
+from coterie.cli.numbers import WholeNumber
 from coterie.cli.options import (
     AskCluster,
     CommandResult,
@@ -135,7 +136,7 @@ def members_of(ask: AskCluster, group: str) -> CommandResult:
 
 @command.command("story")
 @group_argument
-@click.option("--last", metavar="N", type=click.IntRange(min=1), help="Show only the last N entries.")
+@click.option("--last", metavar="N", type=WholeNumber(min=1), help="Show only the last N entries.")
 @click.option("--follow", is_flag=True, help="Keep showing new entries until Ctrl-C.")
 @broker_options
 @output_option

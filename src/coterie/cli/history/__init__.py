@@ -17,6 +17,7 @@ from click.core import ParameterSource
 from coterie.base.plain import counted, moment_text, plain, plain_json
 from coterie.base.settings import did_you_mean
 from coterie.cli.history.texts import texts
+from coterie.cli.numbers import Number, WholeNumber
 from coterie.cli.options import BOOTSTRAP_NAMES, AskCluster, Settings, client_options, output_option
 from coterie.cli.output import insist_on_writable, run_async, write_text
 
@@ -61,7 +62,7 @@ class Source(click.ParamType[Path | str]):
     help="With --bootstrap: keep running; print a line for each storm of rebalances and each stuck group.",
 )  # fmt: skip
 @click.option(
-    "--stuck-after", metavar="S", type=click.FloatRange(min=0.1),
+    "--stuck-after", metavar="S", type=Number(min=0.1),
     help="With --watch: the seconds without a commit, while records wait, after which a group is stuck. "
     f"Default: {STUCK_AFTER_S:g}.",
 )  # fmt: skip
@@ -73,7 +74,7 @@ class Source(click.ParamType[Path | str]):
 @click.option("--master", metavar="URL", default="local[*]", show_default=True, help="Where Spark runs.")
 @click.option("--group", "groups", metavar="GROUP", multiple=True, help="Only this group; may be repeated.")
 @click.option(
-    "--last", metavar="N", type=click.IntRange(min=0), default=LINES, show_default=True,
+    "--last", metavar="N", type=WholeNumber(min=0), default=LINES, show_default=True,
     help="Show the last N rebalances of each group.",
 )  # fmt: skip
 @click.option(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from coterie.cli.numbers import WholeNumber
 from coterie.cli.options import output_option
 from coterie.cli.output import insist_on_writable, say_json, text_of, write_text
 from coterie.cli.tables import columns
@@ -24,13 +25,13 @@ LINES = 12
 
 @click.command("simulate")
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--seed", type=click.IntRange(min=0), metavar="N", help="Use this seed, not the file's.")
+@click.option("--seed", type=WholeNumber(min=0), metavar="N", help="Use this seed, not the file's.")
 @click.option(
-    "--story", metavar="N", type=click.IntRange(min=0), default=LINES, show_default=True,
+    "--story", metavar="N", type=WholeNumber(min=0), default=LINES, show_default=True,
     help="Show the first N events of each variant.",
 )  # fmt: skip
 @click.option(
-    "--partitions", metavar="N", type=click.IntRange(min=0), default=LINES, show_default=True,
+    "--partitions", metavar="N", type=WholeNumber(min=0), default=LINES, show_default=True,
     help="List the N partitions that were without an owner for longest.",
 )  # fmt: skip
 @click.option(

@@ -13,6 +13,7 @@ import click
 
 from coterie.base.plain import counted
 from coterie.cli.hints import Family
+from coterie.cli.numbers import WholeNumber
 from coterie.cli.options import (
     AskCluster,
     CommandResult,
@@ -125,10 +126,10 @@ def delete_command(topics: tuple[str, ...], if_exists: bool, broker: Settings, o
 @command.command("create")
 @click.argument("topic")
 @click.option(
-    "--partitions", type=click.IntRange(min=1), metavar="N", help="Default: the broker's num.partitions."
+    "--partitions", type=WholeNumber(min=1), metavar="N", help="Default: the broker's num.partitions."
 )
 @click.option(
-    "--replication-factor", type=click.IntRange(min=1), metavar="N",
+    "--replication-factor", type=WholeNumber(min=1), metavar="N",
     help="Default: the broker's default.replication.factor.",
 )  # fmt: skip
 @click.option(
@@ -185,7 +186,7 @@ def create_command(
 @command.command("add-partitions")
 @topic_argument
 @click.option(
-    "--total", type=click.IntRange(min=1), metavar="N", required=True,
+    "--total", type=WholeNumber(min=1), metavar="N", required=True,
     help="The number of partitions that the topic is to have in all.",
 )  # fmt: skip
 @click.option(

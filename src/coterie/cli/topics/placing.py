@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from coterie.cli.numbers import WholeNumber
 from coterie.cli.options import with_options
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ OPTIONS = with_options(
     ),
     click.option("--disable-rack-aware", is_flag=True, help="Ignore the brokers' racks."),
     click.option(
-        "--start", type=click.IntRange(min=0), metavar="N", help="The first broker of --placement classic."
+        "--start", type=WholeNumber(min=0), metavar="N", help="The first broker of --placement classic."
     ),
     click.option("--seed", type=int, metavar="N", help="The same seed gives the same placement."),
     click.option("--dry-run", is_flag=True, help="Show the placement and change nothing."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -18,6 +19,8 @@ PASSWORD_WRONG = ("28P01",)
 NOT_LET_IN = ("28000",)
 NO_DATABASE = ("3D000",)
 NOT_PREPARED = ("26000", "42P05")
+REFUSED = "nobody listens there; is the address right, and PostgreSQL up?"
+TO_GRANT = "who looks or dumps needs GRANT coterie_reader, and who loads or restores GRANT coterie_broker"
 TAKES_WRITES = "read-write"  # as the driver names what was looked for
 READ_ONLY = "no server that takes writes: this one is a standby, or has default_transaction_read_only on"
 FORGETFUL_POOLER = (
@@ -43,6 +46,8 @@ async def connected(address: DatabaseAddress) -> AsyncIterator[Connection]:
     connection = await connect_or_say(address)
     try:
         yield connection
+    except asyncpg.InsufficientPrivilegeError as error:
+        raise CoterieError(f"{address}: {error}; {TO_GRANT}") from error
     except LOST as error:
         raise CoterieError(f"{address}: {str(error) or type(error).__name__}") from error
     finally:
@@ -76,6 +81,10 @@ def passing_reason(error: BaseException) -> str:
     """Return why a server takes no connection for now, in a line."""
     if isinstance(error, asyncpg.TargetServerAttributeNotMatched) and TAKES_WRITES in str(error):
         return READ_ONLY
+    if isinstance(error, ConnectionRefusedError):
+        return REFUSED
+    if isinstance(error, socket.gaierror):
+        return f"{error.strerror}; is the host's name right?"
     if isinstance(error, OSError) and error.strerror:
         return error.strerror.partition("\n")[0]
     return (str(error) or type(error).__name__).partition("\n")[0]

@@ -84,7 +84,9 @@ class DatabaseAddress:
         query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
         if "target_session_attrs" not in query:
             self.arguments["target_session_attrs"] = "read-write"
-        self.arguments |= tls_arguments(query, is_here=all(_is_here(host) for host, _ in self.hosts))
+        self.is_here = all(is_here(host) for host, _ in self.hosts)
+        """Whether it is on this machine."""
+        self.arguments |= tls_arguments(query, is_here=self.is_here)
         secret = parts.netloc.rpartition("@")[0].partition(":")[2]
         self.secrets = tuple(one for one in (secret, *PASSWORD.findall(parts.query)) if one)
         """The passwords in it, as they are written there."""
@@ -124,7 +126,7 @@ def _hosts_of(netloc: str) -> list[tuple[str | None, int]]:
     return found
 
 
-def _is_here(host: str | None) -> bool:
+def is_here(host: str | None) -> bool:
     """Return whether a host is this machine."""
     if host is None or host == "localhost" or host.startswith("/"):
         return True

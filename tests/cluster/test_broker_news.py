@@ -1,0 +1,64 @@
+"""What a broker's log says of the others, from one image to the next."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from coterie.broker.cluster.applying import broker_news
+from coterie.broker.cluster.changes import Change, LeaveCluster, RegisterBroker, UnregisterBroker
+from coterie.broker.cluster.image import Delta, Endpoint, Image
+
+
+def registered(broker_id: int, port: int) -> RegisterBroker:
+    """Return the registration of a broker at a port of this machine."""
+    at = (Endpoint("PLAINTEXT", "127.0.0.1", port),)
+    return RegisterBroker(broker_id, UUID(int=broker_id), 0, listeners=at)
+
+
+def image_after(*changes: Change) -> Image:
+    """Return the image that changes make."""
+    image = Image()
+    for change in changes:
+        delta = change.rows(image, 1)
+        assert isinstance(delta, Delta)
+        image = image.after(delta)
+    return image
+
+
+def test_each_broker_that_comes_goes_or_is_removed_has_a_line() -> None:
+    both = (registered(1, 9092), registered(2, 9093))
+    gone = (*both, LeaveCluster(2, 2))
+    removed = (*gone, UnregisterBroker(2, 2))
+
+    assert list(broker_news(Image(), image_after(*both))) == [
+        "broker 1 is there, at 127.0.0.1:9092",
+        "broker 2 is there, at 127.0.0.1:9093",
+    ]
+    assert list(broker_news(image_after(*both), image_after(*gone))) == ["broker 2 is gone"]
+    assert list(broker_news(image_after(*gone), image_after(*removed))) == [
+        "broker 2 is removed from the cluster"
+    ]
+
+
+def test_a_broker_that_starts_says_nothing_of_those_that_were_removed_before() -> None:
+    removed = image_after(registered(1, 9092), LeaveCluster(1, 1), UnregisterBroker(1, 1))
+
+    assert list(broker_news(Image(), removed)) == []
+
+
+def test_two_brokers_at_one_address_are_named() -> None:
+    before = image_after(registered(1, 9092))
+    after = image_after(registered(1, 9092), registered(2, 9092))
+
+    there, both = broker_news(before, after)
+
+    assert there == "broker 2 is there, at 127.0.0.1:9092"
+    assert both.startswith("at the same address there is broker 1, and clients find only one of them there")
+
+
+def test_a_broker_at_the_address_of_one_that_is_gone_is_as_any_other() -> None:
+    before = (registered(1, 9092), LeaveCluster(1, 1))
+
+    news = list(broker_news(image_after(*before), image_after(*before, registered(2, 9092))))
+
+    assert news == ["broker 2 is there, at 127.0.0.1:9092"]
