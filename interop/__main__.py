@@ -69,6 +69,7 @@ BY_NAME = (
     "librdkafka",
     "spark",
     "spark43",
+    "spark_brokers",
     "spark_kills",
     "history",
 )

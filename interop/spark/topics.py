@@ -25,7 +25,9 @@ class Topic:
         self.places: list[tuple[int, int]] = []
         admin = AdminClient({"bootstrap.servers": bootstrap})
         admin.create_topics([NewTopic(name, partitions, 1)])[name].result(WITHIN_S)
-        self._producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
+        # Whatever is sent again when a broker dies, what is counted is there once.
+        settings = {"bootstrap.servers": bootstrap, "enable.idempotence": True, "log_level": 0}
+        self._producer = Producer(settings)
         self._sent = 0
 
     def produce(self, count: int) -> None:

@@ -1,4 +1,5 @@
-"""`python -m interop.spark_kills.app JSON`: an application that copies a topic, each record once.
+"""`python -m interop.spark_kills.app JSON`: an application that copies a topic, each record once, into
+another or into a ledger's table.
 
 Its query starts again by itself when it fails, and ends when standard input does.
 """
@@ -44,7 +45,13 @@ def main() -> None:
 def started(spark: Any, wanted: dict[str, Any]) -> Any:
     """Start the query."""
     records = spark.readStream.format("coterie").options(**wanted["source"]).load()
-    writer = records.select("value", "source").writeStream.format("coterie").options(**wanted["sink"])
+    if wanted["ledger"] is None:
+        writer = records.select("value", "source").writeStream.format("coterie").options(**wanted["sink"])
+    else:
+        from coterie.spark.ledger import Ledger
+
+        rows = records.selectExpr("topic", "partition", "offset", "cast(value as string) as number")
+        writer = rows.writeStream.foreachBatch(Ledger(wanted["ledger"], group=wanted["group"]).write)
     return writer.option("checkpointLocation", wanted["checkpoint"]).start()
 
 

@@ -32,11 +32,22 @@ QUICK = {"kafka.retry.backoff.ms": "20"}
 class Copier:
     """One application. It may be killed in part or whole, and started again."""
 
-    def __init__(self, folder: Path, name: str, source: Topic, target: Topic, *, group: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        source: Topic,
+        target: Topic,
+        *,
+        group: str,
+        ledger: Path | None = None,
+    ) -> None:
+        """It copies into the `target`, or into the table of a `ledger`."""
         self.name, self.log = name, folder / f"{name}.log"
         self.process: subprocess.Popen[str] | None = None
         self._checkpoint = folder / name
-        member = {"group.id": group, "includeSource": "true", "columns": "value", **SESSION, **QUICK}
+        columns = "value" if ledger is None else "topic,partition,offset,value"
+        member = {"group.id": group, "includeSource": "true", "columns": columns, **SESSION, **QUICK}
         self._wanted: dict[str, Any] = {
             "source": source.options(maxOffsetsPerTrigger="5000", **member),
             "sink": {
@@ -48,6 +59,8 @@ class Copier:
                 **QUICK,
             },
             "checkpoint": str(self._checkpoint),
+            "group": group,
+            "ledger": None if ledger is None else str(ledger),
         }
 
     def start(self) -> None:
