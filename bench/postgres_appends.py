@@ -20,6 +20,7 @@ from typing import NamedTuple
 import uvloop
 
 from bench.brokers import data_directory
+from bench.over_postgres import DURABLE
 from bench.postgres import Server, ensure_installed
 from coterie.storage.log.contract import AppendRefused
 from coterie.storage.postgres.connecting import Connections, DatabaseAddress, connect
@@ -29,14 +30,6 @@ from coterie.storage.remote.chunk import PendingAppend
 from coterie.storage.remote.lane import Lane
 from coterie.storage.remote.session import LaneAnswer
 
-SETTINGS = {
-    "fsync": "on",
-    "synchronous_commit": "on",
-    "synchronous_standby_names": "",
-    "shared_buffers": "1GB",
-    "max_wal_size": "4GB",
-    "autovacuum": "on",
-}
 HEAD = b"h" * 61
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -197,7 +190,7 @@ def main() -> int:
     place.mkdir(parents=True, exist_ok=True)
     print("| append | rounds/s | batches/s | MB/s | p50/p99 ms | client CPU ms | server CPU ms |")
     print("|---|---:|---:|---:|---:|---:|---:|")
-    with Server(SETTINGS, place=place) as server:
+    with Server(DURABLE, place=place) as server:
         address = DatabaseAddress(server.url(server.new_database()))
         uvloop.run(migrate(address))
         for shape in SHAPES:

@@ -18,8 +18,8 @@ from uuid import UUID, uuid4
 import uvloop
 
 from bench.brokers import data_directory
+from bench.over_postgres import DURABLE
 from bench.postgres import Server, ensure_installed
-from bench.postgres_appends import SETTINGS
 from coterie.broker.cluster.changes import Change, Changed, CreateTopics, NewTopic, RegisterBroker, TakeOver
 from coterie.broker.cluster.engine import MetadataSession
 from coterie.broker.cluster.image import Delta, Image
@@ -151,7 +151,7 @@ def main() -> int:
     ensure_installed()
     place = data_directory()
     place.mkdir(parents=True, exist_ok=True)
-    with Server(SETTINGS, place=place) as server:
+    with Server(DURABLE, place=place) as server:
         address = DatabaseAddress(server.url(server.new_database()))
         uvloop.run(migrate(address))
         uvloop.run(play(address, topic_count=asked.topics, changes=asked.changes))

@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib.metadata import files
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ __all__ = [
     "java_consume",
     "java_members",
     "java_produce",
+    "java_produce_paced",
     "librdkafka",
     "python_load",
     "spark_write",
@@ -56,17 +57,48 @@ def spark_write(address: str, records: int, repeats: int) -> dict[str, list[floa
     return _json_of([sys.executable, "-m", "bench.spark.writing", *words])
 
 
-def java_produce(address: str, topic: str, *, records: int, size: int, acks: str) -> float:
+def java_produce(
+    address: str,
+    topic: str,
+    *,
+    records: int,
+    size: int,
+    acks: str,
+    settings: Mapping[str, str] | None = None,
+) -> float:
     """Run Kafka's ProducerPerformance; returns records a second."""
-    words = ["--topic", topic, "--num-records", records, "--record-size", size, "--throughput", -1]
-    words += ["--bootstrap-server", address, "--command-property", f"acks={acks}"]
+    properties = {"acks": acks, **(settings or {})}
+    return float(_performed(address, topic, records, size, properties)[0].split()[0])
+
+
+def java_produce_paced(
+    address: str, topic: str, *, records: int, size: int, acks: str, per_second: int
+) -> float:
+    """Run Kafka's ProducerPerformance at a rate; returns the 99th percentile of its latencies, in ms."""
+    said = _performed(address, topic, records, size, {"acks": acks}, throughput=per_second)
+    (p99,) = (part for part in said if part.endswith(" 99th"))
+    return float(p99.split()[0])
+
+
+def _performed(
+    address: str,
+    topic: str,
+    records: int,
+    size: int,
+    properties: Mapping[str, str],
+    throughput: int = -1,
+) -> list[str]:
+    """Return what ProducerPerformance says of the whole run, behind the number of records."""
+    words = ["--topic", topic, "--num-records", records, "--record-size", size, "--throughput", throughput]
+    words += ["--bootstrap-server", address, "--command-property"]
+    words += [f"{name}={value}" for name, value in properties.items()]
     said = _run(kafka.tool_command("org.apache.kafka.tools.ProducerPerformance", *map(str, words)))
-    # "2000000 records sent, 293556.436225 records/sec (28.00 MB/sec), ..."; the last line is the whole run
-    total = said.strip().splitlines()[-1]
-    sent, rate = total.split(" records sent, ")
-    if int(sent) != records:
+    # "2000000 records sent, 293556.436225 records/sec (28.00 MB/sec), 5.20 ms avg latency, 110.00 ms max
+    # latency, 1 ms 50th, 3 ms 95th, 9 ms 99th, 40 ms 99.9th."; the last line is the whole run
+    sent, *rest = said.strip().splitlines()[-1].split(", ")
+    if sent != f"{records} records sent":
         raise SetupError(f"ProducerPerformance sent {sent} of {records} records:\n{said}")
-    return float(rate.split()[0])
+    return rest
 
 
 def java_consume(address: str, topic: str, *, records: int) -> float:

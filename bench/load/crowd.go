@@ -9,7 +9,6 @@ import (
 
 const (
 	crowdAtOnce       = 16
-	crowdSessionMs    = 1_800_000 // as long as a broker allows by default: nobody beats for these members
 	offsetsInARequest = 1_000
 )
 
@@ -43,7 +42,7 @@ func crowd(address string, groups, size int) map[string]any {
 func settleAndCommit(lines []*conn, group string) {
 	var all []*member
 	for _, line := range lines {
-		all = append(all, &member{conn: line, group: group, sessionMs: crowdSessionMs})
+		all = append(all, &member{conn: line, group: group, sessionMs: patientSessionMs})
 	}
 	untilStable(all, betweenPolls)
 	var wait sync.WaitGroup
