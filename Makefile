@@ -1,6 +1,7 @@
 # Everything a newcomer or CI runs. Each target sets up what it needs: a bare machine with make and Python 3.11 will do.
 PYTHON ?= python3
 EVENTS ?= all
+BROKERS ?= 1
 FIRST ?= 0
 MINUTES ?= 10
 SEEDS ?= 200
@@ -20,8 +21,8 @@ $(STAMP): requirements.lock pyproject.toml scripts/setup.sh
 
 setup: $(STAMP) ## make .venv from the lock, with hashes; a second run installs nothing
 
-run: $(STAMP) ## the main job: flights through a broker, a consumer group and two Spark applications (EVENTS=20000: a part)
-	@$(JAVA) $(BIN)/python -m pipeline.run --events $(EVENTS)
+run: $(STAMP) ## the main job: flights through a broker, a consumer group and two Spark applications (EVENTS=20000: a part; BROKERS=3: on a cluster)
+	@$(JAVA) $(BIN)/python -m pipeline.run --events $(EVENTS) --brokers $(BROKERS)
 
 test: $(STAMP) ## all tests that need PyPI and Debian only
 	@$(JAVA) $(BIN)/python -m pytest -q -m "not interop" --numprocesses auto --maxprocesses 5 --dist loadscope \
