@@ -21,6 +21,7 @@ from clients.test_transactions import committed_values, read
 from coterie.base.hashes import coordinator_partition
 from coterie.base.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 from coterie.broker.processes.changes import FenceProcess
+from coterie.cli import main
 
 from .several import Several
 
@@ -64,6 +65,22 @@ def test_each_client_reaches_every_partition_by_the_address_of_any_broker(broker
         with client.reader(address, *((topic, number) for number in range(PARTITIONS))) as reader:
             got = {message.value for message in reader.take(4 * PARTITIONS)}
         assert got == {message.value for at in (0, 1) for message in some(topic, 2 * PARTITIONS, f"{at}-")}
+
+
+def test_a_broker_of_several_is_not_drained_and_that_says_why(
+    brokers: Several, capsys: pytest.CaptureFixture[str]
+):
+    leaders = brokers.leaders(topic := new_topic(brokers))
+
+    with pytest.raises(SystemExit) as ended:
+        main(["cluster", "drain", "2", "--bootstrap", brokers.bootstrap])
+
+    said = capsys.readouterr().err
+    assert (ended.value.code, said.startswith("coterie: nothing is moved: ")) == (1, True)
+    assert said.endswith(
+        "; a broker over files keeps its partitions, and those of --processes share anew at another N\n"
+    )
+    assert brokers.leaders(topic) == leaders
 
 
 def test_all_brokers_are_listed_and_the_first_is_the_controller(brokers: Several):

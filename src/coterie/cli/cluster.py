@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 LOOK_EVERY_S = 0.2
 TIMEOUT_S = 60
+HELD_IN_FILES = "a broker over files keeps its partitions, and those of --processes share anew at another N"
 
 
 class ClusterCommands(FamilyWithDefault):
@@ -196,9 +197,15 @@ def placeable(found: ClusterInfo) -> list[Broker]:
 
 
 async def carry_out(admin: Admin, moves: Sequence[ReplicaMove]) -> None:
-    """Have partitions be moved."""
-    if moves:
+    """Have partitions be moved. Raises `CoterieError` where brokers keep their partitions for themselves."""
+    from coterie.client.errors import Unsupported
+
+    if not moves:
+        return
+    try:
         await admin.alter_partition_reassignments({move.name: move.after for move in moves})
+    except Unsupported as error:
+        raise CoterieError(f"nothing is moved: {error}; {HELD_IN_FILES}") from error
 
 
 async def until_away(admin: Admin, broker: int, timeout_s: float) -> None:

@@ -44,6 +44,19 @@ def test_a_directory_without_groups_is_an_error(tmp_path: Path):
         CliRunner().invoke(command, [str(tmp_path)], catch_exceptions=False)
 
 
+def test_the_directory_of_several_brokers_is_refused_with_theirs_named(tmp_path: Path):
+    for broker_id in (1, 2):
+        (tmp_path / str(broker_id) / "__consumer_offsets-0").mkdir(parents=True)
+
+    with pytest.raises(CoterieError) as raised:
+        CliRunner().invoke(command, [str(tmp_path)], catch_exceptions=False)
+
+    assert str(raised.value) == (
+        f"{tmp_path} has the directories of several brokers, each with its own groups: give one of them,"
+        f" {tmp_path / '1'}, {tmp_path / '2'}"
+    )
+
+
 def test_a_log_without_groups_is_said_to_have_none(tmp_path: Path):
     partition = tmp_path / "__consumer_offsets-0"
     partition.mkdir()

@@ -26,6 +26,12 @@ def partitions(directory: Path) -> list[PartitionLog]:
     """Return the partitions that tell of groups; an error if there are none."""
     found = [one for one in all_partitions(directory) if one.topic in (OFFSETS, STORY)]
     if not any(one.topic == OFFSETS for one in found):
+        beneath = sorted({one.parent for one in directory.glob(f"*/{OFFSETS}-*")})
+        if beneath:
+            raise CoterieError(
+                f"{directory} has the directories of several brokers, each with its own groups: give one of"
+                f" them, {', '.join(map(str, beneath))}"
+            )
         raise CoterieError(
             f"{directory} holds no segments of {OFFSETS}: give the directory that a broker's log.dirs names,"
             f" with {OFFSETS}-0 and so on in it, once the broker has had a group"
