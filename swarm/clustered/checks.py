@@ -113,6 +113,20 @@ class ClusteredChecks(Checks):
         """Let a process be late."""
         self.troubled[process] = self.world.now_ms
 
+    def rings_late(self, process: Process, by_ms: int) -> None:
+        """Let initial delays of a process be so much longer in all: one that was due while it stood still is
+        over now, and the next follows it (ID-3).
+        """
+        led = (
+            partition for partition, led in self.cluster.led.items() if led.leader == process.broker.node_id
+        )
+        delayed = [watch for one in led for watch in self._watches[one].values() if watch.initial]
+        for watch in delayed:
+            watch.limit_ms += by_ms
+        groups = {watch.group_id for watch in delayed}
+        for call in self.waiting(process):
+            call.due_ms += by_ms if call.group_id in groups else 0
+
     def stopping(self, process: Process) -> None:
         """Do nothing: what it writes is in the database, or is not."""
 

@@ -245,6 +245,7 @@ class ClusteredProcess(Process):
         """The connections of other brokers to this one."""
         self._inbox: list[tuple[Hashable, Callable[[], None]]] = []
         self._arm_number = 0
+        self._stopped_ms = 0
         super().__init__(broker)
 
     def _new_node(self, settings: BrokerSettings) -> Node:
@@ -351,6 +352,8 @@ class ClusteredProcess(Process):
 
     def stop(self) -> None:
         """Stop, as by SIGSTOP."""
+        if not self.stopped:
+            self._stopped_ms = self.world.now_ms
         self.stopped = True
         self.world.tell(f"broker {self.broker.node_id} is stopped")
 
@@ -361,6 +364,7 @@ class ClusteredProcess(Process):
         self.world.tell(f"broker {self.broker.node_id} goes on")
         self.stopped = False
         self.over.checks.forgive(self)
+        self.over.checks.rings_late(self, self.world.now_ms - self._stopped_ms)
         inbox, self._inbox = self._inbox, []
         by_key: dict[Hashable, deque[Callable[[], None]]] = defaultdict(deque)
         for key, do in inbox:
