@@ -73,7 +73,7 @@ def silences(tables: Sequence[tuple[str, Sequence[Round], set[int]]]) -> list[st
 
 
 def in_phases(tables: Sequence[tuple[str, Sequence[Round], set[int]]]) -> list[str]:
-    """Return a table of when each phase was over, since the signal."""
+    """Return a table of when each phase was over, since the signal; the first is how long a shard took."""
     names = [*Phases._fields, "served"]
     lines = [f"| since the signal | {' | '.join(names)} |", f"|---|{'---:|' * len(names)}"]
     for how, found, _ in tables:

@@ -391,11 +391,13 @@ class Life:
             if was is not None and row.leader != was.leader and row.leader_epoch != was.leader_epoch + 1:
                 raise Violation(f"{was} became {row}")
 
-    def departed(self, change: LeaveCluster) -> None:
-        """Look at a departure that has just been made."""
+    def departed(self, change: LeaveCluster, before: Image) -> None:
+        """Look at a departure that has just been made. Who is about to leave as well serves what it leads."""
         image = self.world.engine.image
         for row in image.all_partitions():
-            if image.live and row.leader not in image.live:
+            was = before.partition(row.topic_id, row.number)
+            left = was is not None and was.leader == change.broker_id
+            if image.live and row.leader not in (image.live if left else image.unfenced):
                 raise Violation(f"{change.broker_id} has left {row}, and {image.live} are live")
 
     def _look(self) -> None:
@@ -484,7 +486,7 @@ def watch(engine: PretendedEngine, life: Life) -> None:
             if isinstance(statement, TakeOver):
                 life.fenced(statement)
             if isinstance(statement, LeaveCluster):
-                life.departed(statement)
+                life.departed(statement, before)
         return answer
 
     engine.execute = executed  # type: ignore[method-assign]

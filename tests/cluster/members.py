@@ -7,10 +7,12 @@ from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
 from uuid import UUID
 
+from coterie.base.topic_names import OFFSETS_TOPIC
 from coterie.broker.cluster.applying import differences
 from coterie.broker.cluster.changes import Change, Changed, NotChanged, PartitionKey
 from coterie.broker.cluster.database import Database
-from coterie.broker.cluster.image import Image
+from coterie.broker.cluster.giving_back import HANDED_BYTES
+from coterie.broker.cluster.image import Image, PartitionRow
 from coterie.broker.cluster.lifecycle import BrokerLifecycle
 from coterie.broker.cluster.member import ClusterMember
 from coterie.broker.cluster.pretended import EngineOfBroker, Fate
@@ -28,6 +30,9 @@ class RecordingHosting:
         self.led: dict[tuple[str, int], tuple[int | None, int]] = {}
         self.held: list[Callable[[], None]] | None = None
         self.released: list[PartitionKey] = []
+        self.loads = False
+        self.weight = HANDED_BYTES
+        self.empty: set[tuple[UUID, int]] = set()
         self.sentence: str | None = None
         self.may_fail = False
 
@@ -41,6 +46,15 @@ class RecordingHosting:
                 del self.led[topic.name, row.number]
         for name, row in found.elections:
             self.led[name] = (row.leader, row.leader_epoch)
+
+    def is_settled(self) -> bool:
+        return not self.loads
+
+    def weigh(self, partition: PartitionRow) -> int:
+        topic = self.image.topic_by_id(partition.topic_id)
+        assert topic is not None
+        is_shard = topic.name == OFFSETS_TOPIC and (partition.topic_id, partition.number) not in self.empty
+        return self.weight if is_shard else 0
 
     def serve(self, broker_epoch: int) -> None:
         self.calls.append(f"serve {broker_epoch}")

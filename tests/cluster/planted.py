@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cluster.life import Outcome, run
-from coterie.broker.cluster import changes, leaders, lifecycle, pretended
+from coterie.broker.cluster import changes, giving_back, leaders, pretended, terms
 from coterie.broker.cluster.changes import Changed, NotChanged, RegisterBroker, TakeOver
 from coterie.broker.cluster.giving_back import GivingBack
 from coterie.broker.cluster.judging import Judging
@@ -292,7 +292,7 @@ def a_silent_connection_is_kept_for_long() -> Iterator[None]:
 @fault()
 def connections_are_tried_again_late() -> Iterator[None]:
     """After an outage, whoever is back first takes the others over."""
-    with patched(lifecycle, "RETRY_MS", lambda _: (2_500,)):
+    with patched(terms, "RETRY_MS", lambda _: (2_500,)):
         yield
 
 
@@ -483,6 +483,31 @@ def whoever_leaves_does_not_ask_again() -> Iterator[None]:
         return noted
 
     with patched(BrokerLifecycle, "unanswered", unanswered):
+        yield
+
+
+@fault()
+def whoever_leaves_does_not_offer_again() -> Iterator[None]:
+    """What was not taken of it nobody leads, and it goes on waiting."""
+    with patched(GivingBack, "_offered_in_vain", lambda _: lambda *_: []):
+        yield
+
+
+@fault()
+def whoever_hands_over_never_ends() -> Iterator[None]:
+    """That all is handed over is not noticed."""
+    with patched(BrokerLifecycle, "handed_over", lambda _: lambda *_: []):
+        yield
+
+
+@fault()
+def whoever_hands_over_gives_to_whoever_leaves() -> Iterator[None]:
+    """It offers to brokers that take nothing any more, or have gone."""
+
+    def chosen(_: Any) -> Any:
+        return lambda image, moving, gone: [max({*image.brokers} - {gone}, default=None) for _ in moving]
+
+    with patched(giving_back, "next_leaders", chosen):
         yield
 
 

@@ -7,7 +7,17 @@ from uuid import UUID
 import pytest
 
 from coterie.base.ids import ZERO_UUID
-from coterie.broker.cluster.actions import Action, Connect, Drain, Exit, Fence, Resume, Serve, Suspend
+from coterie.broker.cluster.actions import (
+    Action,
+    Connect,
+    Drain,
+    Exit,
+    Fence,
+    HandOver,
+    Resume,
+    Serve,
+    Suspend,
+)
 from coterie.broker.cluster.changes import (
     Changed,
     LeaveCluster,
@@ -18,7 +28,7 @@ from coterie.broker.cluster.changes import (
     Why,
 )
 from coterie.broker.cluster.image import BrokerRow, BrokerState, Delta, PartitionRow, TopicRow
-from coterie.broker.cluster.lifecycle import BrokerLifecycle, Phase
+from coterie.broker.cluster.lifecycle import HAND_OVER_WITHIN_MS, BrokerLifecycle, Phase
 from coterie.broker.cluster.statements import BrokerHeartbeat, Counted, HeartbeatAnswer, ReadDelta
 from coterie.broker.cluster.terms import LifecycleTerms
 
@@ -39,14 +49,19 @@ class Rig:
         self.life = BrokerLifecycle(ME, LifecycleTerms(**terms), incarnation=US)
         self.wanted: list[Action] = []
 
-    def do(self, event: str, *arguments: object) -> list[Action]:
+    def do(self, event: str, *arguments: object, **more: object) -> list[Action]:
         """Have an event come, and return what it leads to."""
-        actions = getattr(self.life, event)(*arguments, self.now)
+        actions = getattr(self.life, event)(*arguments, self.now, **more)
         self.wanted += actions
         return actions
 
     def last(self, kind: type) -> object:
         return next(one for one in reversed(self.wanted) if isinstance(one, kind))
+
+    @property
+    def kinds(self) -> list[type[Action]]:
+        """The kinds of all that it wanted done: those without fields are alike as values."""
+        return [type(one) for one in self.wanted]
 
     def wait(self, ms: int) -> list[Action]:
         """Let time pass, with each tick that is due."""
@@ -394,6 +409,18 @@ def test_a_version_below_that_of_the_image_says_the_same(rig: Rig):
     assert rig.answer(version=6) == [Suspend(), ReadDelta(0)]
 
 
+def test_an_epoch_that_another_process_has_in_an_engine_that_went_back_is_gone(rig: Rig):
+    rig.answer()
+    rig.do("disconnected")
+    rig.wait(300)
+    rig.do("connected", "another history")
+
+    rig.do("delta_read", rig.last(ReadDelta), whole(EPOCH, ROW._replace(incarnation=THEM)))
+
+    assert rig.kinds[-2:] == [Fence, RegisterBroker]
+    assert rig.last(RegisterBroker) == RegisterBroker(ME, US, EPOCH)
+
+
 def test_a_delta_that_does_not_follow_has_all_be_read_anew(rig: Rig):
     rig.answer()
     rig.do("notified", 9)
@@ -435,6 +462,139 @@ def test_who_drains_for_long_is_given_nothing_more_meanwhile(rig: Rig):
     assert rig.wait(1) == [StartLeaving(ME, EPOCH)]
     assert rig.wait(1) == []
     assert rig.do("drained") == [LeaveCluster(ME, EPOCH)]
+
+
+def beside_another(rig: Rig, *, version: int = 8, **fields: object) -> list[Action]:
+    """Have the image show another broker."""
+    rig.do("notified", version)
+    row = ROW._replace(broker_id=2, broker_epoch=5, version=version, **fields)
+    return rig.do("delta_read", rig.last(ReadDelta), Delta(above=version - 1, version=version, brokers=[row]))
+
+
+def test_who_leaves_others_says_so_first_and_hands_over_while_it_serves_all_the_rest(rig: Rig):
+    rig.answer()
+    beside_another(rig)
+    assert rig.do("terminate") == [StartLeaving(ME, EPOCH)]
+    assert not rig.life.hands_over
+
+    rig.do("change_answered", rig.last(StartLeaving), Changed(9))
+    assert HandOver in rig.kinds
+    assert rig.life.hands_over
+    assert rig.serves()
+
+    rig.do("handed_over")
+    assert rig.kinds[-1] is Drain
+    assert not rig.life.hands_over
+    assert rig.do("drained") == [LeaveCluster(ME, EPOCH)]
+    assert rig.do("change_answered", rig.last(LeaveCluster), Changed(10))[0] == Fence()
+
+
+def test_who_is_not_answered_that_others_know_of_its_leaving_asks_again(rig: Rig):
+    rig.answer()
+    beside_another(rig)
+    rig.do("terminate")
+    rig.do("unanswered", rig.last(StartLeaving))
+
+    assert rig.wait(5) == [StartLeaving(ME, EPOCH)]
+    rig.do("change_answered", rig.last(StartLeaving), NotChanged(Why.FENCED, EPOCH))
+    assert HandOver in rig.kinds
+
+
+def handing_over(rig: Rig) -> None:
+    """Have the broker hand over to another."""
+    rig.answer()
+    beside_another(rig)
+    rig.do("terminate")
+    rig.do("change_answered", rig.last(StartLeaving), Changed(9))
+    rig.do("delta_read", rig.last(ReadDelta), Delta(above=8, version=9))
+
+
+def test_who_hands_over_for_too_long_gives_away_the_rest_at_once(rig: Rig):
+    handing_over(rig)
+    until = rig.now + HAND_OVER_WITHIN_MS
+    while rig.now < until - 100:
+        rig.wait(100)
+        rig.answer(version=9)
+        assert Drain not in rig.kinds
+
+    rig.wait(100)
+    assert Drain in rig.kinds
+    assert not rig.life.hands_over
+    assert rig.do("handed_over") == []  # it comes late
+    assert (rig.kinds.count(Drain), rig.kinds.count(StartLeaving)) == (1, 1)
+
+
+def test_who_is_suspended_while_it_hands_over_gives_away_the_rest_at_once(rig: Rig):
+    handing_over(rig)
+    rig.do("disconnected")
+
+    rig.wait(150)
+
+    assert [kind for kind in rig.kinds if kind in (Suspend, Drain)] == [Suspend, Drain]
+
+
+@pytest.mark.parametrize("state", [BrokerState.LEAVING, BrokerState.FENCED])
+def test_who_has_nobody_left_to_hand_over_to_gives_away_the_rest_at_once(rig: Rig, state: BrokerState):
+    handing_over(rig)
+
+    beside_another(rig, version=10, state=state)
+
+    assert rig.kinds[-1] is Drain
+
+
+def test_who_leaves_together_with_all_others_hands_over_nothing(rig: Rig):
+    rig.answer()
+    beside_another(rig, state=BrokerState.LEAVING)
+
+    rig.do("terminate")
+
+    assert rig.kinds[-1] is Drain
+
+
+def test_who_is_fenced_while_it_hands_over_ends_with_a_sentence(rig: Rig):
+    handing_over(rig)
+
+    assert rig.answer(counted=False, version=9)[-2:] == [
+        Fence(),
+        Exit("fenced before it had given away what it led"),
+    ]
+
+
+def test_who_is_asked_to_stop_twice_hands_over_once(rig: Rig):
+    handing_over(rig)
+
+    assert rig.do("terminate") == []
+
+
+# -- how far it is
+
+
+def test_a_broker_has_seen_what_it_was_elected_by_once_that_is_loaded(rig: Rig):
+    rig.answer()
+    rig.do("settled", all_=True)
+    topic = TopicRow(UUID(int=1), "orders", 1, {}, 0, False, 8)
+    row = PartitionRow(1, UUID(int=1), 0, (ME,), ME, 0, None, 8)
+    rig.do("notified", 8)
+    leaver = ROW._replace(broker_id=2, state=BrokerState.LEAVING, version=8)
+    rows = Delta(above=7, version=8, brokers=[leaver], topics=[topic], partitions=[row])
+    rig.do("delta_read", rig.last(ReadDelta), rows)
+    rig.do("settled", all_=False)
+    rig.answer(version=8)
+
+    assert rig.wait(300) == [BrokerHeartbeat(ME, EPOCH, 7)]
+    rig.answer(version=8)
+    assert rig.do("settled", all_=True) == [BrokerHeartbeat(ME, EPOCH, 8)]  # at once: the leaver may wait
+    rig.answer(version=8)
+    assert rig.do("settled", all_=True) == []
+
+
+def test_what_each_broker_has_seen_is_known_of_it(rig: Rig):
+    rig.answer(Counted(2, 3, 1, True, 4), Counted(3, 6, 1, True, 7))
+
+    assert rig.life.seen == {2: 4, 3: 7}
+
+
+# -- leaving without an answer
 
 
 def test_who_leaves_without_an_answer_asks_again_and_a_refusal_is_one(rig: Rig):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from uuid import UUID
 
 import pytest
@@ -10,23 +11,27 @@ from hypothesis import strategies as st
 
 from cluster.engine_kit import BROKERS, changes
 from cluster.members import Broker, Members, RecordingHosting
+from coterie.base.topic_names import OFFSETS_TOPIC
 from coterie.broker.cluster.applying import contradicts, differences
 from coterie.broker.cluster.changes import (
     Changed,
     CreateTopics,
     DeleteTopics,
+    LeaveCluster,
     NewTopic,
     NotChanged,
     PartitionKey,
     Reassignment,
     ReassignPartitions,
     SetSetting,
+    StartLeaving,
     TakeOver,
     UnregisterBroker,
     Why,
 )
+from coterie.broker.cluster.giving_back import HANDED_BYTES
 from coterie.broker.cluster.image import Image
-from coterie.broker.cluster.lifecycle import Phase
+from coterie.broker.cluster.lifecycle import HAND_OVER_WITHIN_MS, Phase
 from coterie.broker.cluster.made import SEEN_WITHIN_MS
 from coterie.broker.cluster.member import FAULT
 from coterie.broker.cluster.pretended import Fate, PretendedEngine
@@ -164,6 +169,153 @@ def test_a_broker_that_is_asked_to_stop_leaves_when_all_it_decided_has_landed(cl
     cluster.run(600)
     assert broker.hosting.sentence == ""
     assert not any(one.broker_id == 1 for one in cluster.database.metadata._sessions)
+
+
+GROUPS = CreateTopics((NewTopic(UUID(int=9), OFFSETS_TOPIC, ((1,),) * 6),))
+
+
+def led_groups(cluster: Members) -> list[int | None]:
+    """The leaders of the partitions of groups, by the engine."""
+    return [row.leader for row in cluster.database.metadata.image.partitions(UUID(int=9))]
+
+
+@pytest.fixture
+def leaving(cluster: Members) -> Members:
+    """The first broker leads all partitions of groups, and is asked to stop; two of them hold nothing. What
+    the others are given is not loaded yet.
+    """
+    cluster.change(GROUPS)
+    cluster.run(100)
+    leaver, *others = cluster.brokers
+    leaver.hosting.empty = {(UUID(int=9), 0), (UUID(int=9), 3)}
+    for other in others:
+        other.hosting.loads = True
+    leaver.member.terminate()
+    return cluster
+
+
+def load(broker: Broker) -> None:
+    """Have a broker have loaded what it was given; the next is to be loaded again."""
+    broker.hosting.loads = False
+    broker.member.act(lambda: None)
+    broker.hosting.loads = True
+
+
+def test_who_leaves_hands_over_one_partition_to_each_other_broker_at_a_time(leaving: Members):
+    leaver, second, third = leaving.brokers
+    leaving.run(600)
+    assert leaving.database.metadata.image.live == (2, 3)
+    assert led_groups(leaving) == [1, 2, 3, 1, 1, 1] or led_groups(leaving) == [1, 3, 2, 1, 1, 1]
+    assert leaver.hosting.told[1:] == ["release", "release"]
+    assert leaver.lifecycle.serves(leaving.now)
+
+    load(second)
+    took_ms = leaving.until(lambda: len(leaver.hosting.released) == 3)
+    assert took_ms < 50  # it says so at once, and is looked at soon
+    leaving.run(600)
+    assert led_groups(leaving).count(2) == 2
+
+    load(third)
+    leaving.until(lambda: len(leaver.hosting.released) == 4)
+    assert sorted(key.number for key in leaver.hosting.released) == [1, 2, 4, 5]
+    assert "drain" not in leaver.hosting.told
+
+
+def test_of_partitions_with_little_in_them_several_are_handed_over_at_a_time(leaving: Members):
+    leaver, *_ = leaving.brokers
+    leaver.hosting.weight = HANDED_BYTES // 2
+    leaving.run(600)
+    assert sorted(key.number for key in leaver.hosting.released) == [1, 2, 4, 5]
+    assert leaver.hosting.told[1:] == ["release", "release"]
+    assert led_groups(leaving).count(1) == 2
+
+
+def test_who_has_handed_over_and_is_served_gives_away_the_rest(leaving: Members):
+    leaver, *others = leaving.brokers
+    for other in others:
+        other.hosting.loads = False
+    took_ms = leaving.until(lambda: "fence" in leaver.hosting.told)
+    assert took_ms < 200
+    assert leaver.hosting.told[1:] == ["release"] * 4 + ["drain", "fence"]
+    assert {*led_groups(leaving)} == {2, 3}
+    leaving.run(600)
+    assert leaver.hosting.sentence == ""
+
+
+def test_what_is_not_handed_over_in_time_is_given_away_with_the_rest(leaving: Members):
+    leaver = leaving.brokers[0]
+    took_ms = leaving.until(lambda: "drain" in leaver.hosting.told)
+    assert HAND_OVER_WITHIN_MS <= took_ms < HAND_OVER_WITHIN_MS + 20
+    leaving.run(20)
+    assert {*led_groups(leaving)} == {2, 3}
+    assert leaver.hosting.told[-1] == "fence"
+
+
+def test_what_is_offered_to_a_broker_that_leaves_itself_goes_to_another(leaving: Members):
+    leaver, second, third = leaving.brokers
+    leaving.until(lambda: len(leaver.hosting.released) == 2)
+    leaving.change(StartLeaving(2, second.lifecycle.broker_epoch))  # before what was offered has come
+    third.hosting.loads = False
+    leaving.until(lambda: "drain" in leaver.hosting.told)
+    leaving.run(20)
+    moved = [row for row in leaving.database.metadata.image.partitions(UUID(int=9)) if row.leader == 3]
+    assert {row.leader_epoch for row in moved} == {1}, "nothing is taken back in between"
+    assert len(moved) == 6
+
+
+def test_a_broker_that_dies_while_it_is_handed_something_is_given_nothing_more(leaving: Members):
+    leaver, second, third = leaving.brokers
+    third.hosting.loads = False
+    leaving.until(lambda: 2 in led_groups(leaving))
+    second.kill()
+    leaving.until(lambda: "drain" in leaver.hosting.told)
+    assert led_groups(leaving).count(2) == 0
+    assert led_groups(leaving).count(3) > 1
+
+
+def test_brokers_that_leave_together_end_at_once(leaving: Members):
+    for broker in leaving.brokers[1:]:
+        broker.member.terminate()
+    took_ms = leaving.until(lambda: all(one.hosting.sentence == "" for one in leaving.brokers))
+    assert took_ms < 600 + 500, "half a second of it they say that they have left"
+
+
+def test_a_broker_that_comes_while_another_leaves_is_handed_something(leaving: Members):
+    leaver = leaving.brokers[0]
+    leaving.run(300)
+    leaving.brokers.append(Broker(leaving, 4))
+    leaving.until(lambda: 4 in led_groups(leaving))
+    leaving.until(lambda: "drain" in leaver.hosting.told)
+    assert led_groups(leaving).count(4) == 2
+
+
+def test_an_offer_of_who_leaves_that_was_not_answered_is_offered_again(leaving: Members):
+    leaver, *others = leaving.brokers
+    for other in others:
+        other.hosting.loads = False
+    leaver.fates = [Fate(1, 2), Fate(None, None, 30), Fate(1, None, 30)]  # made; never; made, not known
+    leaving.until(lambda: "drain" in leaver.hosting.told)
+    leaving.run(20)
+    rows = leaving.database.metadata.image.partitions(UUID(int=9))
+    assert {(row.leader_epoch, row.leader == 1) for row in rows} == {(1, False)}
+
+
+def test_a_broker_whose_epoch_is_gone_while_it_hands_over_ends_with_a_sentence(leaving: Members):
+    leaver = leaving.brokers[0]
+    leaving.until(lambda: leaver.hosting.released)
+    leaving.change(LeaveCluster(1, leaver.lifecycle.broker_epoch))
+    leaving.until(lambda: leaver.hosting.sentence is not None)
+    assert leaver.hosting.sentence == "fenced before it had given away what it led"
+
+
+def test_who_leaves_while_the_engine_goes_back_leads_nothing_by_what_is_no_more(leaving: Members):
+    leaver = leaving.brokers[0]
+    moment = leaving.database.moment()
+    leaving.until(lambda: led_groups(leaving).count(1) < 6)
+    leaving.database.fall_back(moment, "1")
+    leaving.until(lambda: leaver.hosting.sentence is not None)
+    leaving.run(2_000)
+    assert {*led_groups(leaving)} == {2, 3}
 
 
 def test_a_broker_whose_id_another_process_has_taken_exits_with_a_sentence(cluster: Members):
@@ -380,6 +532,54 @@ def test_an_offer_that_was_not_answered_is_decided_by_another(cluster: Members):
     cluster.until(lambda: giver.hosting.led["orders", 0] == (2, 2))
     cluster.run(20)
     assert giver.hosting.led["orders", 0] == (1, 3)
+
+
+def test_what_has_landed_while_its_leader_was_suspended_is_given_back_all_the_same(cluster: Members):
+    return_of_first(cluster)
+    giver = cluster.brokers[1]
+    giver.hosting.held = []
+    cluster.run(11_000)
+    (landed,) = giver.hosting.held
+    giver.hosting.held = None
+    cluster.database.go_away()
+    cluster.run(2_000)
+    assert giver.hosting.told[-1] == "suspend"
+    landed()
+    cluster.database.come_back()
+    cluster.run(2_000)
+    assert cluster.brokers[0].hosting.led["orders", 0][0] == 1
+
+
+def test_what_was_about_to_be_given_back_when_its_leader_was_asked_to_stop_is(cluster: Members):
+    return_of_first(cluster)
+    giver = cluster.brokers[1]
+    giver.hosting.held = []
+    cluster.run(11_000)
+    giver.member.terminate()
+    (landed,) = giver.hosting.held
+    giver.hosting.held = None
+    landed()
+    took_ms = cluster.until(lambda: "fence" in giver.hosting.told)
+    assert took_ms < 200
+    assert giver.hosting.told[1:] == ["release", "drain", "fence"]
+    assert cluster.brokers[0].hosting.led["orders", 0] == (1, 2)
+
+
+def test_of_what_groups_are_in_one_partition_at_a_time_is_given_back(cluster: Members):
+    cluster.change(GROUPS)
+    return_of_first(cluster)
+    cluster.run(200)
+    (back, *givers) = cluster.brokers
+    back.hosting.loads = True
+    cluster.run(11_000)
+    assert led_groups(cluster).count(1) == len(givers)
+
+    counts = [len(givers)]
+    while counts[-1] < 6:
+        load(back)
+        cluster.run(700)
+        counts.append(led_groups(cluster).count(1))
+    assert all(before < after <= before + len(givers) for before, after in pairwise(counts))
 
 
 # -- from one image to another

@@ -14,6 +14,7 @@ from heapq import heappop, heappush
 from uuid import UUID
 
 from coterie.base.topic_names import OFFSETS_TOPIC
+from coterie.broker.cluster.applying import differences
 from coterie.broker.cluster.changes import (
     Changed,
     CreateTopics,
@@ -23,7 +24,7 @@ from coterie.broker.cluster.changes import (
     TakeOver,
 )
 from coterie.broker.cluster.engine import MetadataSession
-from coterie.broker.cluster.giving_back import GivingBack
+from coterie.broker.cluster.giving_back import HANDED_BYTES, GivingBack
 from coterie.broker.cluster.image import Image, PartitionRow
 from coterie.broker.cluster.lifecycle import BrokerLifecycle
 from coterie.broker.cluster.member import ClusterMember
@@ -37,6 +38,7 @@ from coterie.broker.cluster.statements import (
 from coterie.broker.cluster.terms import LifecycleTerms
 
 CLIENTS_EVERY_MS = 23
+LOADS_MS = 17
 
 
 class Violation(AssertionError):
@@ -236,6 +238,7 @@ class Process:
         self.stopped = False
         self.started_leaving = False
         self.exit_sentence: str | None = None
+        self._loads_until = 0
         self.lifecycle = BrokerLifecycle(
             broker_id, world.terms, incarnation=UUID(int=world.random.getrandbits(128))
         )
@@ -341,7 +344,18 @@ class Process:
     # -- hosting
 
     def apply(self, before: Image, after: Image) -> None:
-        """Go by another image, which answers clients as it is."""
+        """Go by another image, by which it answers clients; what it is elected for takes a while to load."""
+        if any(row.leader == self.broker_id for _, row in differences(before, after).elections):
+            self._loads_until = self.world.now + LOADS_MS
+            self.world.later(LOADS_MS, lambda: self.run(lambda: self.member.act(lambda: None)))
+
+    def is_settled(self) -> bool:
+        """Return whether all is loaded that it was elected for."""
+        return self.world.now >= self._loads_until
+
+    def weigh(self, partition: PartitionRow) -> int:
+        """Return how much is in a partition: nothing in the first of a topic, little in the next two."""
+        return (0, 1 << 10, 1 << 10, HANDED_BYTES)[min(partition.number, 3)]
 
     def serve(self, broker_epoch: int) -> None:
         """Note that it serves."""

@@ -11,7 +11,15 @@ import pytest
 from bench.postgres import Server
 
 from cluster.engine_kit import Broker, topic
-from coterie.broker.cluster.changes import CreateTopics, DeleteTopics, LeaveCluster
+from coterie.broker.cluster.changes import (
+    CreateTopics,
+    DeleteTopics,
+    GiveLeadership,
+    LeaveCluster,
+    NotChanged,
+    PartitionKey,
+    Why,
+)
 from coterie.broker.cluster.engine import MetadataSession
 from coterie.broker.cluster.image import BrokerState
 from coterie.broker.cluster.postgres import engine
@@ -159,6 +167,38 @@ def test_a_departure_that_another_change_comes_before_is_made_behind_it(
     image = other.read_on()
     assert image.brokers[1].state is BrokerState.FENCED
     assert {row.leader for row in image.all_partitions()} == {2}
+    stage.close()
+
+
+def test_leadership_that_is_given_away_behind_another_change_is_given_all_the_same(
+    server: Server, with_tables: str, monkeypatch: pytest.MonkeyPatch
+):
+    stage = PostgresStage(server, server.new_database(with_tables))
+    giver, other = Broker(stage, 1), Broker(stage, 2)
+    epoch = giver.register()
+    giver.change(CreateTopics((topic(1, "orders"),)))
+    other.register()
+    row = giver.read_on().partitions(UUID(int=1))[0]
+    offer = GiveLeadership(1, epoch, (PartitionKey(row.topic_id, row.number, row.leader_epoch),), 2)
+    give = engine.give
+    given: list[bool] = []
+
+    async def overtaken(connection: Any, delta: Any) -> bool:
+        before = await connect(stage.connections.address)
+        await before.execute("UPDATE coterie.cluster SET version = version + 1")
+        before.terminate()
+        given.append(await give(connection, delta))
+        return given[-1]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(engine, "give", overtaken)
+        giver.change(offer)
+    assert given == [False, False]
+    assert giver.ask(offer) == NotChanged(Why.CHANGED)
+
+    moved = other.read_on().partition(row.topic_id, row.number)
+    assert moved is not None
+    assert (moved.leader, moved.leader_epoch) == (2, row.leader_epoch + 1)
     stage.close()
 
 

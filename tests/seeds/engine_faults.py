@@ -223,6 +223,21 @@ def a_partition_is_decided_in_while_it_is_given_away() -> Iterator[None]:
 
 
 @fault
+def a_partition_is_given_away_before_what_was_decided_there_has_landed() -> Iterator[None]:
+    """Its next leader has read the log by then."""
+
+    def release(before: Any) -> Any:
+        def released(self: NodeHosting, partitions: Any, done: Callable[[], None]) -> None:
+            before(self, partitions, does_nothing)
+            done()
+
+        return released
+
+    with patched(NodeHosting, "release", release):
+        yield
+
+
+@fault
 def an_image_that_contradicts_is_gone_on_with() -> Iterator[None]:
     """What was led in a state that is no more is led on."""
     with patched(hosting, "contradicts", lambda _: lambda *_: False):

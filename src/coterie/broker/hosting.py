@@ -29,7 +29,7 @@ from coterie.broker.cluster.applying import (
     contradicts,
     differences,
 )
-from coterie.broker.cluster.image import BrokerRow, BrokerState, Image, TopicRow
+from coterie.broker.cluster.image import BrokerRow, BrokerState, Image, PartitionRow, TopicRow
 from coterie.broker.runtime.leadership import NodeEndpoint
 from coterie.storage.remote.store import LogToOpen
 
@@ -140,6 +140,7 @@ class NodeHosting:
         self._load_coordinator = parts.load_coordinator
         self._logs = logs
         self._listener = listener
+        parts.elections.all_loaded = lambda: self.member.act(_nothing)
         self._image = Image()
         self._elected: deque[tuple[Iterator[Election], Image]] = deque()  # not all taken, oldest first
         self._broker_epoch = 0  # in which it leads, 0 if in none
@@ -259,6 +260,15 @@ class NodeHosting:
         log.debug("%s is open", name)
         self._elections.opened(name)
 
+    def is_settled(self) -> bool:
+        """Return whether all is loaded that groups and transactions wait for, by the image."""
+        return not self._elected and not self._elections.is_loading()
+
+    def weigh(self, partition: PartitionRow) -> int:
+        """Return the size of all that groups or transactions have written to a partition that is led."""
+        topic = self._image.topic_by_id(partition.topic_id)
+        return 0 if topic is None else self._elections.weigh(TopicPartition(topic.name, partition.number))
+
     # -- broker epochs
 
     def serve(self, broker_epoch: int) -> None:
@@ -324,6 +334,7 @@ class NodeHosting:
             topic = self._image.topic_by_id(topic_id)
             if topic is not None:
                 names.append(TopicPartition(topic.name, number))
+        log.debug("to be given away: %s", _listed(names))
         self._elections.drain(lambda: self._logs.drained(done), names)
 
     def _register_anew(self) -> None:
@@ -352,6 +363,10 @@ class NodeHosting:
         """Read from no client while the lanes hold too much."""
         self._peers.pause_reading()
         self._logs.when_room(self._peers.resume_reading)
+
+
+def _nothing() -> None:
+    """Do nothing; the member looks at what has changed by itself."""
 
 
 def _endpoints(image: Image, listener: str, broker_ids: Iterable[int]) -> list[NodeEndpoint]:

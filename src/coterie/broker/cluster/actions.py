@@ -37,6 +37,12 @@ class Fence(NamedTuple):
     """Nothing is led any more: what waits is answered so, and what was known of it is forgotten."""
 
 
+class HandOver(NamedTuple):
+    """Give partitions of internal topics to others one after another, and serve the rest as before;
+    `handed_over` says that it is done. `Drain` ends it.
+    """
+
+
 class Drain(NamedTuple):
     """Decide nothing more, and let what is decided land; `drained` says that it has."""
 
@@ -48,5 +54,15 @@ class Exit(NamedTuple):
 
 
 Action: TypeAlias = (
-    Connect | Serve | Suspend | Resume | Fence | Drain | Exit | Change | BrokerHeartbeat | ReadDelta
+    Connect
+    | Serve
+    | Suspend
+    | Resume
+    | Fence
+    | HandOver
+    | Drain
+    | Exit
+    | Change
+    | BrokerHeartbeat
+    | ReadDelta
 )

@@ -136,6 +136,11 @@ class Delta:
             for row in rows:
                 yield row.version
 
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether somebody may wait until all have seen it: whoever makes a topic, or has come."""
+        return bool(self.topics) or any(row.state is BrokerState.LIVE for row in self.brokers)
+
 
 class DoesNotFollow(CoterieError):
     """A delta does not lead on from an image: all rows are to be read anew."""

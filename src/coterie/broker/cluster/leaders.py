@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
+from itertools import chain
 
 from coterie.base.topic_names import INTERNAL_TOPICS
 from coterie.broker.cluster.image import Image, PartitionRow
@@ -19,9 +20,14 @@ SPREAD = 0x9E3779B97F4A7C15
 _row = partial(tuple.__new__, PartitionRow)
 
 
-def led_by(image: Image, broker_id: int) -> list[PartitionRow]:
-    """Return the partitions that a broker leads, by their ids."""
-    found = [row for row in image.all_partitions() if row.leader == broker_id]
+def led_by(image: Image, broker_id: int, *, internal: bool = False) -> list[PartitionRow]:
+    """Return the partitions that a broker leads, by their ids; only those of internal topics if so asked."""
+    rows = image.all_partitions()
+    if internal:
+        topics = (image.topic(name) for name in INTERNAL_TOPICS)
+        ids = (topic.topic_id for topic in topics if topic is not None)
+        rows = chain.from_iterable(map(image.partitions, ids))
+    found = [row for row in rows if row.leader == broker_id]
     found.sort()
     return found
 
@@ -33,12 +39,20 @@ def after_departure(image: Image, gone: int, *, version: int) -> list[PartitionR
     the live broker with the fewest partitions of its kind, those of internal topics counted apart; to none if
     no other broker is live. What it does not lead stays.
     """
-    candidates = frozenset(image.live) - {gone}
     moving = led_by(image, gone)
+    chosen = next_leaders(image, moving, gone)
+    return [moved_to(row, leader, version=version) for row, leader in zip(moving, chosen, strict=True)]
+
+
+def next_leaders(image: Image, moving: Sequence[PartitionRow], gone: int) -> list[int | None]:
+    """Return for each of some partitions that a broker leads who is to lead it when that one does not, as
+    `after_departure` has it.
+    """
+    candidates = frozenset(image.live) - {gone}
     chosen: list[int | None] = [_ready(row, candidates) for row in moving]
     if candidates and None in chosen:
         _share_out(image, moving, chosen, candidates)
-    return [moved_to(row, leader, version=version) for row, leader in zip(moving, chosen, strict=True)]
+    return chosen
 
 
 def _ready(row: PartitionRow, candidates: frozenset[int]) -> int | None:

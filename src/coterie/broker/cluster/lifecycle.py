@@ -2,7 +2,7 @@
 
     STARTING --registered, image there--> LIVE <--> SUSPENDED
         LIVE, SUSPENDED --epoch gone--> FENCED --registered anew, image there--> LIVE
-        LIVE, SUSPENDED --terminate--> LEAVING --> ENDED
+        LIVE, SUSPENDED --terminate--> LEAVING: hands over, drains --> ENDED
 
 Every event brings the time, one monotonic clock's, and returns what to do now; where nothing happens until
 `next_ms`, `tick` is the event then. Each statement that is returned is answered by one event, which may be
@@ -22,6 +22,7 @@ from coterie.broker.cluster.actions import (
     Drain,
     Exit,
     Fence,
+    HandOver,
     Resume,
     Serve,
     Suspend,
@@ -39,13 +40,16 @@ from coterie.broker.cluster.changes import (
 from coterie.broker.cluster.image import BrokerRow, BrokerState, Delta, DoesNotFollow, Endpoint, Image
 from coterie.broker.cluster.judging import Judging
 from coterie.broker.cluster.statements import BrokerHeartbeat, HeartbeatAnswer, ReadDelta
-from coterie.broker.cluster.terms import LifecycleTerms
+from coterie.broker.cluster.terms import LifecycleTerms, Retries
 
-RETRY_MS = (5, 20, 100, 300)
 LEAVE_WITHIN_MS = 30_000
+HAND_OVER_WITHIN_MS = 5_000
+"""How long a broker that leaves hands over what groups and transactions are in, one partition after another;
+the rest goes with all else.
+"""
 ANNOUNCE_AFTER_MS = 100
-"""How long a broker drains before the others are asked to give it nothing more: to ask takes a change, and
-the one by which others lead would wait for it.
+"""How long a broker that hands nothing over drains before others are asked to give it nothing more: to ask
+takes a change, and the one by which others lead would wait for it.
 """
 LOOK_MS = (5, 10, 20, 40, 80, 160)
 """Where somebody waits for the images of others, the pauses before the looks how far they are."""
@@ -62,21 +66,6 @@ class Phase(Enum):
     FENCED = auto()
     LEAVING = auto()
     ENDED = auto()
-
-
-class _Retries:
-    """When something may be tried again: later each time, until it works."""
-
-    def __init__(self) -> None:
-        self.at_ms = 0
-        self._failed = 0
-
-    def failed(self, now_ms: int) -> None:
-        self.at_ms = now_ms + RETRY_MS[min(self._failed, len(RETRY_MS) - 1)]
-        self._failed += 1
-
-    def worked(self) -> None:
-        self._failed = 0
 
 
 class BrokerLifecycle:
@@ -101,6 +90,8 @@ class BrokerLifecycle:
         """The metadata that the broker goes by."""
         self.seen_by_all = 0
         """The version that the image of every other broker has reached which is not fenced."""
+        self.seen: dict[int, int] = {}
+        """The version that each of them has reached."""
         self.awaited = 0
         """The highest version that somebody has waited for all to have reached."""
         self._looked = 0  # how often it was looked how far they are
@@ -112,7 +103,7 @@ class BrokerLifecycle:
         self._suspended = False
         # the connection of the heartbeats
         self._connected = self._connecting = False
-        self._connect = _Retries()
+        self._connect = Retries()
         self._connect_sent_ms = 0
         self._history: str | None = None
         self._disconnected_ms: int | None = None  # the first since a heartbeat was answered
@@ -123,21 +114,23 @@ class BrokerLifecycle:
         # metadata
         self._newest = 0
         self._reading: ReadDelta | None = None
-        self._read = _Retries()
+        self._read = Retries()
         self._whole = True  # the next reading is of all rows: the image, if any, is not to be relied on
         self._anew = False  # it was read so since the broker has served
+        self._settled = 0  # the version up to which all that it is to lead of internal topics is loaded
+        self._unsettled = self._elected = False  # whether some is not; whether it was elected since all was
         # changes under way
         self._change: Change | None = None
         self._change_sent_ms = 0
-        self._changing = _Retries()
+        self._changing = Retries()
         self._taking_over: dict[int, TakeOver] = {}
         # leaving
-        self._drained = False
+        self._drained = self._announced = False  # announced: the others know that it leaves
         self._leave_by_ms: int | None = None
+        self._hand_over_by_ms: int | None = None  # while it does, or is about to
         self._announce_at_ms: int | None = None
         self._exit_at_ms: int | None = None
-        # stopping before it serves
-        self._stop_by_ms: int | None = None
+        self._stop_by_ms: int | None = None  # where it ends before it serves
 
     # -- what others ask
 
@@ -150,6 +143,11 @@ class BrokerLifecycle:
     def phase(self) -> Phase:
         """Where the broker is in its life, as far as it has looked at the clock."""
         return Phase.SUSPENDED if self._phase is Phase.LIVE and self._suspended else self._phase
+
+    @property
+    def hands_over(self) -> bool:
+        """Whether the broker leaves, and gives partitions of internal topics away one after another."""
+        return self._announced and self._hand_over_by_ms is not None
 
     def serves(self, now_ms: int) -> bool:
         """Return whether a client may be answered by what the image and the memory say."""
@@ -202,8 +200,8 @@ class BrokerLifecycle:
         if heartbeat is self._heartbeat and self._phase is not Phase.ENDED:
             self._heartbeat = None
             self._newest = max(self._newest, answer.version)
-            others = (one.seen for one in answer.brokers if one.broker_id != self.broker_id)
-            self.seen_by_all = min(others, default=answer.version)
+            self.seen = {one.broker_id: one.seen for one in answer.brokers if one.broker_id != self.broker_id}
+            self.seen_by_all = min(self.seen.values(), default=answer.version)
             self._look_soon(now_ms)
             if answer.version < self.image.version:
                 self._read_all_anew()
@@ -233,8 +231,9 @@ class BrokerLifecycle:
             else:
                 self._read.worked()
                 self._whole = False
-                if self._phase is Phase.LIVE and delta.above and _is_waited_for(delta):
+                if self._phase is Phase.LIVE and delta.above and delta.is_waited_for:
                     self._heartbeat_at_ms = min(self._heartbeat_at_ms, now_ms)
+                self._elected |= any(row.leader == self.broker_id for row in delta.partitions)
                 self._look_at_own_row(now_ms)
         return self._due_actions(now_ms)
 
@@ -250,6 +249,10 @@ class BrokerLifecycle:
             self._changing.worked()
             if isinstance(change, RegisterBroker):
                 self._registration_answered(change, answer, now_ms)
+            elif isinstance(change, StartLeaving):  # refused, too: a heartbeat will tell why
+                self._announced = True
+                if self.hands_over:
+                    self._actions.append(HandOver())
             elif self._phase is Phase.LEAVING:  # refused, too: it leads nothing
                 self._left(now_ms)
             elif isinstance(change, LeaveCluster):
@@ -287,16 +290,36 @@ class BrokerLifecycle:
             self._look_soon(now_ms)
         return self._due_actions(now_ms)
 
+    def settled(self, now_ms: int, *, all_: bool) -> list[Action]:
+        """Whether all is loaded that the broker is to lead of internal topics by its image, which it goes by
+        now. Until it is, the broker is not said to have seen what it was elected by; once it is, that is said
+        at once where somebody is leaving, who may wait for it to hand over the next.
+        """
+        self._look_at_clock(now_ms)
+        self._unsettled = not all_
+        if all_:
+            self._settled = self.image.version
+            if self._elected and len(self.image.live) < len(self.image.unfenced):
+                self._heartbeat_at_ms = min(self._heartbeat_at_ms, now_ms)
+            self._elected = False
+        return self._due_actions(now_ms)
+
     def terminate(self, now_ms: int) -> list[Action]:
         """The process is asked to stop."""
         self._look_at_clock(now_ms)
         if self._phase is Phase.LIVE:
             self._phase = Phase.LEAVING
             self._leave_by_ms = now_ms + LEAVE_WITHIN_MS
-            self._announce_at_ms = now_ms + ANNOUNCE_AFTER_MS
-            self._actions.append(Drain())
+            self._hand_over_by_ms = now_ms + HAND_OVER_WITHIN_MS
         elif self._phase is not Phase.LEAVING and not self._begin_stopping(now_ms):
             self._end("")
+        return self._due_actions(now_ms)
+
+    def handed_over(self, now_ms: int) -> list[Action]:
+        """Nothing is left to be handed over by itself, and those that were given something serve it."""
+        self._look_at_clock(now_ms)
+        if self.hands_over:
+            self._drain(now_ms)
         return self._due_actions(now_ms)
 
     def drained(self, now_ms: int) -> list[Action]:
@@ -374,10 +397,13 @@ class BrokerLifecycle:
             self._serve_if_possible(now_ms)
 
     def _is_over(self, row: BrokerRow) -> bool:
-        """Return whether this registration is, as the broker's row has it; an older row says nothing."""
+        """Return whether this registration is, as the broker's row has it; an older row says nothing. An
+        engine that has gone back may have given another process the same epoch.
+        """
         if not self.broker_epoch or row.broker_epoch < self.broker_epoch:
             return False
-        return row.broker_epoch > self.broker_epoch or row.state is BrokerState.FENCED
+        anothers = row.incarnation != self._registration.incarnation
+        return row.broker_epoch > self.broker_epoch or row.state is BrokerState.FENCED or anothers
 
     def _epoch_gone(self, now_ms: int) -> None:
         """Stop: this registration is over. If another process has made a later one, the next will tell."""
@@ -490,12 +516,17 @@ class BrokerLifecycle:
                 self._is_due(now_ms + self._terms.session_timeout_ms, now_ms)
                 self._actions.append(Connect())
         elif self.broker_epoch and self._heartbeat is None and self._is_due(self._heartbeat_at_ms, now_ms):
-            self._heartbeat = BrokerHeartbeat(
-                self.broker_id, self.broker_epoch, 0 if self._whole else self.image.version
-            )
+            self._heartbeat = BrokerHeartbeat(self.broker_id, self.broker_epoch, self._seen)
             self._sent_ms, self._heartbeat_at_ms = now_ms, now_ms + self._terms.heartbeat_interval_ms
             self._is_due(now_ms + self._terms.answer_late_ms, now_ms)
             self._actions.append(self._heartbeat)
+
+    @property
+    def _seen(self) -> int:
+        """The version that the broker goes by, and serves as the leader by."""
+        if self._whole:
+            return 0
+        return min(self._settled, self.image.version) if self._unsettled else self.image.version
 
     def _look_at_metadata(self, now_ms: int) -> None:
         wanted = self._whole or self._newest > self.image.version
@@ -522,6 +553,8 @@ class BrokerLifecycle:
             return
         if self._leave_by_ms is not None and self._is_due(self._leave_by_ms, now_ms):
             self._end("what it led could not be given away in time; the others take it over")
+        elif self._hand_over_by_ms is not None:
+            self._look_at_handing_over(self._hand_over_by_ms, now_ms)
         elif self._drained and self._change is None and self._is_due(self._changing.at_ms, now_ms):
             self._change = LeaveCluster(self.broker_id, self.broker_epoch)
             self._actions.append(self._change)
@@ -538,13 +571,26 @@ class BrokerLifecycle:
             self._change = LeaveCluster(self.broker_id, self.broker_epoch)
             self._actions.append(self._change)
 
+    def _look_at_handing_over(self, by_ms: int, now_ms: int) -> None:
+        """Say first that the broker leaves, so that it is given nothing meanwhile; give up handing over where
+        that would take too long, or there is nobody to hand over to.
+        """
+        alone = all(one == self.broker_id for one in self.image.live)
+        if alone or self._suspended or self._is_due(by_ms, now_ms):
+            self._drain(now_ms)
+        elif not self._announced and self._change is None and self._is_due(self._changing.at_ms, now_ms):
+            self._change = StartLeaving(self.broker_id, self.broker_epoch)
+            self._actions.append(self._change)
+
+    def _drain(self, now_ms: int) -> None:
+        self._hand_over_by_ms = None
+        self._actions.append(Drain())
+        if not self._announced:
+            self._announce_at_ms = now_ms + ANNOUNCE_AFTER_MS
+            self._is_due(self._announce_at_ms, now_ms)
+
     def _announce(self, now_ms: int) -> None:
         """Have the others give it nothing more, once draining takes long."""
         if self._announce_at_ms is not None and self._is_due(self._announce_at_ms, now_ms):
             self._announce_at_ms = None
             self._actions.append(StartLeaving(self.broker_id, self.broker_epoch))
-
-
-def _is_waited_for(delta: Delta) -> bool:
-    """Return whether somebody may wait until all have seen a delta: whoever makes a topic, or has come."""
-    return bool(delta.topics) or any(row.state is BrokerState.LIVE for row in delta.brokers)

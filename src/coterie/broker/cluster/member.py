@@ -2,7 +2,7 @@
 
 `BrokerLifecycle` decides; this sends its statements, feeds the answers back, keeps its sessions with the
 engine and its one timer, and tells `Hosting` what it may serve. Beside that it has metadata changed on behalf
-of clients, and gives partitions back to their preferred leaders.
+of clients, gives partitions back to their preferred leaders, and hands them over when it leaves.
 
 One session is the broker's membership: heartbeats alone. One reads the metadata, and one is for what may have
 to wait for others: the changes. What waits too long is given up with its session. An image is applied before
@@ -24,6 +24,7 @@ from coterie.broker.cluster.actions import (
     Drain,
     Exit,
     Fence,
+    HandOver,
     Resume,
     Serve,
     Suspend,
@@ -38,7 +39,7 @@ from coterie.broker.cluster.changes import (
 )
 from coterie.broker.cluster.engine import MetadataEngine, MetadataSession
 from coterie.broker.cluster.giving_back import GivingBack
-from coterie.broker.cluster.image import Delta, Image
+from coterie.broker.cluster.image import Delta, Image, PartitionRow
 from coterie.broker.cluster.lifecycle import BrokerLifecycle, Phase
 from coterie.broker.cluster.made import MadeChanges, taking_ids
 from coterie.broker.cluster.statements import (
@@ -67,6 +68,16 @@ class Hosting(Protocol):
 
     def apply(self, before: Image, after: Image) -> None:
         """Go by another image: who leads, which topics there are."""
+        ...
+
+    def is_settled(self) -> bool:
+        """Return whether all is loaded that groups and transactions wait for, by the image."""
+        ...
+
+    def weigh(self, partition: PartitionRow) -> int:
+        """Return the size of all that groups or transactions have written to a partition that is led, which
+        whoever leads it next has to read; 0 where they are not in it.
+        """
         ...
 
     def serve(self, broker_epoch: int) -> None:
@@ -219,6 +230,7 @@ class ClusterMember:
         self._give = False  # whether something may have changed of what is to be given back
         self._gave_ms = -1
         self._retry_ms: int | None = None
+        self._settled = (-1, False)  # the version by which it was looked at last, whether all was loaded
         self._made = MadeChanges(clock)
         self._events: deque[Callable[[int], Sequence[Action]]] = deque()
         self._acting = False
@@ -305,6 +317,7 @@ class ClusterMember:
                     self._carry_out(action)
             self._acting = False
             self._serves_until_ms = self.lifecycle.serves_until_ms or NEVER
+            self._look_at_settled()
             self._give_back()
             if self._made:
                 self._made.answer(own=self._applied.version, all_=self.lifecycle.seen_by_all)
@@ -315,8 +328,18 @@ class ClusterMember:
             log.exception("the broker's membership has failed")
             self._exit(FAULT)
 
+    def _look_at_settled(self) -> None:
+        """See whether all is loaded that it is to lead by the image."""
+        version = self._applied.version
+        if self._settled == (version, True):
+            return
+        before, self._settled = self._settled, (version, self._hosting.is_settled())
+        if self._settled != before:
+            all_ = self._settled[1]
+            self._happen(lambda now_ms: self.lifecycle.settled(now_ms, all_=all_))
+
     def _await_seen(self) -> None:
-        awaited = self._made.awaited
+        awaited = max(self._made.awaited, self.giving.awaited)
         if awaited > self.lifecycle.awaited:
             self._happen(lambda now_ms: self.lifecycle.await_seen(awaited, now_ms))
 
@@ -343,6 +366,9 @@ class ClusterMember:
                 self._resume(anew=anew)
             case Fence():
                 self._hosting.fence()
+            case HandOver():
+                log.info("leaving: groups and transactions are handed over, one partition after another")
+                self._give = True
             case Drain():
                 self._hosting.drain(lambda: self._happen(self.lifecycle.drained))
             case Exit(sentence):
@@ -398,6 +424,9 @@ class ClusterMember:
     def _send_heartbeat(self, heartbeat: BrokerHeartbeat) -> None:
         def answered(answer: Answer | None) -> None:
             if isinstance(answer, HeartbeatAnswer):
+                awaits = self.lifecycle.hands_over or self.giving.awaited
+                if awaits and (self._retry_ms or 0) <= self._clock():
+                    self._give = True  # it says who serves what it was handed over
                 self._happen(lambda now_ms: self.lifecycle.heartbeat_answered(heartbeat, answer, now_ms))
 
         if self._membership is not None:
@@ -425,11 +454,22 @@ class ClusterMember:
     def _give_back(self) -> None:
         """Give back what is due. It takes a look at all partitions: only when something may have changed."""
         giving, now_ms = self.giving, self._clock()
-        if self.lifecycle.phase is not Phase.LIVE or not (self._give or self._is_time_to_give(now_ms)):
+        if not self._gives or not (self._give or self._is_time_to_give(now_ms)):
             return
         self._give, self._gave_ms = False, now_ms
-        for offer in giving.due(self._applied, now_ms):
+        if self.lifecycle.hands_over:
+            offers = giving.to_hand_over(self._applied, self.lifecycle.seen, self._hosting.weigh)
+        else:
+            offers = giving.due(self._applied, now_ms, self.lifecycle.seen, self._hosting.weigh)
+        for offer in offers:
             self._hosting.release(offer.partitions, partial(self._offer, giving, offer))
+        if giving.all_handed_over and self.lifecycle.hands_over:
+            self._happen(self.lifecycle.handed_over)
+
+    @property
+    def _gives(self) -> bool:
+        """Whether it gives anything away by itself."""
+        return self.lifecycle.phase is Phase.LIVE or self.lifecycle.hands_over
 
     def _is_time_to_give(self, now_ms: int) -> bool:
         at_ms = self._give_next_ms
@@ -443,6 +483,7 @@ class ClusterMember:
 
     def _offer(self, giving: GivingBack, offer: GiveLeadership) -> None:
         def answered(answer: Answer | None) -> None:
+            log.debug("the engine answers GiveLeadership with %s", answer)
             giving.answered(offer, answer if isinstance(answer, Changed | NotChanged) else None)
             if isinstance(answer, Changed):
                 self._change_made(answer.version)
@@ -450,6 +491,7 @@ class ClusterMember:
                 self._retry_ms = self._clock() + RETRY_MS
                 self._arm_next()
 
+        log.debug("asks the engine for %s", offer)
         self._changes.send(offer, answered)
         self._arm_next()
 
@@ -457,7 +499,7 @@ class ClusterMember:
         if self._acting:
             return
         times = [self.lifecycle.next_ms, self._reads.next_ms, self._changes.next_ms, self._made.next_ms]
-        if self.lifecycle.phase is Phase.LIVE:
+        if self._gives:
             times.append(self._give_next_ms)
         if self.lifecycle.phase is not Phase.ENDED:
             self._arm(min((at_ms for at_ms in times if at_ms is not None), default=None))

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 HEARTBEAT_INTERVAL, SESSION_TIMEOUT = "broker.heartbeat.interval.ms", "broker.session.timeout.ms"
 HEARTBEAT_INTERVAL_MS, SESSION_TIMEOUT_MS = 300, 1_500
+RETRY_MS = (5, 20, 100, 300)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +55,21 @@ class LifecycleTerms:
         apart: they may take over after those.
         """
         return self.heartbeat_interval_ms // 2 if self.presence else self.suspend_after_ms
+
+
+class Retries:
+    """When something may be tried again: later each time, until it works."""
+
+    def __init__(self) -> None:
+        self.at_ms = 0
+        self._failed = 0
+
+    def failed(self, now_ms: int) -> None:
+        self.at_ms = now_ms + RETRY_MS[min(self._failed, len(RETRY_MS) - 1)]
+        self._failed += 1
+
+    def worked(self) -> None:
+        self._failed = 0
 
 
 def terms_of(settings: BrokerSettings) -> LifecycleTerms:

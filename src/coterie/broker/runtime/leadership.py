@@ -259,6 +259,9 @@ class Elections:
         self._purgatory = purgatory
         self._load_of: dict[str, Callable[[], Coordinator | TransactionCoordinator]]
         self._load_of = {OFFSETS_TOPIC: load_coordinator, TRANSACTIONS_TOPIC: load_transactions}
+        self._elected: dict[str, Coordinator | TransactionCoordinator] = {}  # of which news has come
+        self.all_loaded: Callable[[], None] | None = None
+        """Called, where it is set, when shards of a topic that this node leads have been loaded."""
 
     def heard(self, name: TopicPartition, leader: int | None, epoch: int) -> None:
         """Take the news of an election, as `elected`; a log in this node's files is there with it.
@@ -287,6 +290,8 @@ class Elections:
         self._leaders.elect(name, Led(leader, epoch))
         if name.topic in self._load_of:
             shards = self._load_of[name.topic]()
+            self._elected[name.topic] = shards
+            shards.all_loaded = self.all_loaded
             (shards.elected if leader == self._leaders.node_id else shards.resigned)(name.partition, epoch)
         self._purgatory.force_watching(name)
         return True
@@ -295,6 +300,17 @@ class Elections:
         """Serve a partition whose log is there, in the epoch for which this node was elected."""
         if name.topic in self._load_of:
             self._load_of[name.topic]().opened(name.partition)
+
+    def is_loading(self) -> bool:
+        """Return whether a shard that this node leads is still to be loaded."""
+        return any(shards.loading() for shards in self._elected.values())
+
+    def weigh(self, name: TopicPartition) -> int:
+        """Return the size in bytes of a shard's log: 1 if it is not open yet, 0 where there is no shard."""
+        log = self._logs.get(name)
+        if name.topic not in self._load_of:
+            return 0
+        return 1 if log is None else log.size_bytes
 
     def suspend(self) -> None:
         """Answer nobody for what this node leads: others may by now. What is held and what waits stays."""

@@ -58,6 +58,8 @@ class ShardsOfTopic(ABC, Generic[H]):
         self.partition_count = partition_count
         self.hosts: dict[int, H] = {}
         self.numbers = count(1)  # of the calls that a core answers
+        self.all_loaded: Callable[[], None] | None = None
+        """Called, where it is set, when all that was to be loaded is."""
         self._to_load: deque[H] = deque()
         self._loading = False
         self._newest: dict[int, int] = {}  # the newest epoch of each partition that was heard of
@@ -220,6 +222,8 @@ class ShardsOfTopic(ABC, Generic[H]):
 
     def _all_loaded(self) -> None:
         self._loading = False
+        if self.all_loaded is not None:
+            self.all_loaded()
 
     def loading(self) -> bool:
         """Return whether some shard is still being loaded: a list of all would have gaps."""

@@ -7,12 +7,26 @@ from collections.abc import Callable
 from functools import partial
 
 from coterie.base.ids import PRODUCER_ID_BLOCK
-from coterie.broker.cluster.changes import Change, Changed, LeaveCluster, NotChanged, TakeOver
+from coterie.broker.cluster.changes import (
+    Change,
+    Changed,
+    GiveLeadership,
+    LeaveCluster,
+    NotChanged,
+    TakeOver,
+)
 from coterie.broker.cluster.engine import MetadataSession
 from coterie.broker.cluster.image import Delta, DoesNotFollow, Image
 from coterie.broker.cluster.postgres.rows import read_image, read_rows
 from coterie.broker.cluster.postgres.sweeping import Sweeper
-from coterie.broker.cluster.postgres.writing import CHANNEL, LOCK_TIMEOUT_MS, depart, prepare_departure, write
+from coterie.broker.cluster.postgres.writing import (
+    CHANNEL,
+    LOCK_TIMEOUT_MS,
+    depart,
+    give,
+    prepare_moves,
+    write,
+)
 from coterie.broker.cluster.statements import (
     Answer,
     BrokerHeartbeat,
@@ -188,7 +202,7 @@ class PostgresSession:
             await connection.add_listener(CHANNEL, lambda *heard: notified(int(heard[-1])))
             await self._be_present(connection)
         else:
-            await prepare_departure(connection)  # groups wait for it then, and a round trip takes long
+            await prepare_moves(connection)  # groups wait for it then, and a round trip takes long
         return await read_history(connection)
 
     async def _be_present(self, connection: Connection) -> None:
@@ -240,11 +254,11 @@ class PostgresSession:
     async def _change(self, connection: Connection, change: Change) -> Changed | NotChanged:
         """Make a change. What the image lacks is read before others have to wait for the lock."""
         image = self._engine.image(self.history)
-        if isinstance(change, TakeOver | LeaveCluster):
-            answer = await self._depart(connection, change, image)
+        if isinstance(change, TakeOver | LeaveCluster | GiveLeadership):
+            answer = await self._move(connection, change, image)
             if not isinstance(answer, Changed):  # nothing is known yet, or something has changed since
                 image = await self._read_on(connection, image)
-                answer = await self._depart(connection, change, image)
+                answer = await self._move(connection, change, image)
             if answer is not None:
                 return answer
         image = await self._read_on(connection, image)
@@ -256,18 +270,25 @@ class PostgresSession:
         self._engine.note_image(self.history, image.after(delta))
         return Changed(delta.version)
 
-    async def _depart(
-        self, connection: Connection, change: TakeOver | LeaveCluster, image: Image
+    async def _move(
+        self, connection: Connection, change: TakeOver | LeaveCluster | GiveLeadership, image: Image
     ) -> Changed | NotChanged | None:
-        """Make a change by which a broker is gone, in one statement; None if the image is not the newest any
-        more. A refusal is that of the image.
+        """Make a change by which others lead, in one statement; None if the image is not the newest any more.
+        A refusal is that of the image.
         """
         delta = await self._rows(change, image)
         if isinstance(delta, NotChanged):
             return delta
-        return Changed(delta.version) if await depart(connection, change, delta) else None
+        if not isinstance(change, GiveLeadership):
+            return Changed(delta.version) if await depart(connection, change, delta) else None
+        if not await give(connection, delta):
+            return None
+        self._engine.note_image(self.history, image.after(delta))  # the next may follow before it is read
+        return Changed(delta.version)
 
-    async def _rows(self, change: TakeOver | LeaveCluster, image: Image) -> Delta | NotChanged:
+    async def _rows(
+        self, change: TakeOver | LeaveCluster | GiveLeadership, image: Image
+    ) -> Delta | NotChanged:
         """Return the rows of a change. Where there are many partitions others are answered meanwhile."""
         if sum(topic.partitions for topic in image.topics()) <= MANY_PARTITIONS:
             return change.rows(image, 0)

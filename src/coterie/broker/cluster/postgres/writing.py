@@ -96,9 +96,28 @@ SELECT pg_notify($9, version::text) FROM next
 """
 
 
-async def prepare_departure(connection: Connection) -> None:
-    """Have the server know the statement by which a broker is gone, which then does nothing."""
+# The same for partitions that their leader gives away.
+GIVE = f"""
+WITH {within_ms(LOCK_TIMEOUT_MS)},
+known AS MATERIALIZED (
+  SELECT version FROM coterie.cluster, patience WHERE version = $1 FOR UPDATE OF cluster),
+moved AS (
+  UPDATE coterie.partitions SET
+    leader = row.leader, leader_epoch = row.leader_epoch, next_leader = row.next_leader,
+    version = known.version + 1
+  FROM known,
+    unnest($2::int[], $3::int[], $4::int[], $5::int[]) AS row (id, leader, leader_epoch, next_leader)
+  WHERE partition_id = row.id),
+next AS (
+  UPDATE coterie.cluster SET version = known.version + 1 FROM known RETURNING cluster.version)
+SELECT pg_notify($6, version::text) FROM next
+"""
+
+
+async def prepare_moves(connection: Connection) -> None:
+    """Have the server know the statements by which others lead, which then do nothing."""
     await connection.fetch(DEPART, -1, -1, None, BrokerState.FENCED.value, (), (), (), (), CHANNEL)
+    await connection.fetch(GIVE, -1, (), (), (), (), CHANNEL)
 
 
 async def depart(connection: Connection, change: TakeOver | LeaveCluster, delta: Delta) -> bool:
@@ -106,14 +125,19 @@ async def depart(connection: Connection, change: TakeOver | LeaveCluster, delta:
     whether it is; else nothing is written.
     """
     (broker,) = delta.brokers
-    columns = _columns(
-        [(row.partition_id, row.leader, row.leader_epoch, row.next_leader) for row in delta.partitions]
-    )
     beats = change.beats if isinstance(change, TakeOver) else None
-    done = await connection.fetch(
-        DEPART, delta.above, broker.broker_id, beats, broker.state.value, *(columns or [()] * 4), CHANNEL
-    )
-    return bool(done)
+    who = (broker.broker_id, beats, broker.state.value)
+    return bool(await connection.fetch(DEPART, delta.above, *who, *_leaders(delta), CHANNEL))
+
+
+async def give(connection: Connection, delta: Delta) -> bool:
+    """Have partitions be led by others, as `depart` does."""
+    return bool(await connection.fetch(GIVE, delta.above, *_leaders(delta), CHANNEL))
+
+
+def _leaders(delta: Delta) -> list[tuple[Any, ...]]:
+    rows = [(row.partition_id, row.leader, row.leader_epoch, row.next_leader) for row in delta.partitions]
+    return _columns(rows) or [()] * 4
 
 
 async def write(connection: Connection, change: Change, delta: Delta, *, lanes: int) -> NotChanged | None:
