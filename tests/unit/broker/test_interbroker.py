@@ -572,34 +572,94 @@ class LateAsking(Asking, LateRig):
     """The same over logs whose appends land when a test says so."""
 
 
+class Transacting(LateAsking):
+    """The coordinator of "tx", and a client that begins a transaction with orders-0, and ends it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        coordinator = TopicPartition(TRANSACTIONS_TOPIC, coordinator_partition("tx", partition_count=50))
+        self.node.elections.heard(coordinator, 1, 2)
+        self.settle()
+        self.one = self.client()
+        asked = {"transactional_id": "tx", "transaction_timeout": MINUTE}
+        self.one.send(INIT, 5, **asked, producer_id=-1, producer_epoch=-1)
+        self.land()
+        self.producer_id = self.one.answers()[0].producer_id
+        self.who = {"transactional_id": "tx", "producer_id": self.producer_id, "producer_epoch": 0}
+
+    def begin(self) -> None:
+        """Have the client add the partition."""
+        topic = part(ADD_PARTITIONS, 3, "AddPartitionsToTxnTopic", name="orders", partitions=(0,))
+        terms = {f"v3_and_below_{name}": value for name, value in self.who.items()}
+        self.one.send(ADD_PARTITIONS, 3, v3_and_below_topics=(topic,), **terms)
+
+    def end(self) -> None:
+        """Have the client commit."""
+        self.one.send(END, 4, committed=True, **self.who)
+
+    @property
+    def state(self) -> State:
+        """That of the transaction."""
+        return self.node.transactions.host_of("tx").shard.transactions["tx"].state
+
+
 def test_markers_leave_once_it_lasts_that_the_transaction_ends():
     """The broker might die, and another decide that it was aborted."""
-    rig = LateAsking()
-    coordinator = TopicPartition(TRANSACTIONS_TOPIC, coordinator_partition("tx", partition_count=50))
-    rig.node.elections.heard(coordinator, 1, 2)
-    rig.settle()
-    client = rig.client()
-    client.send(INIT, 5, transactional_id="tx", transaction_timeout=MINUTE, producer_id=-1, producer_epoch=-1)
-    rig.land()
-    producer_id = client.answers()[0].producer_id
-    topic = part(ADD_PARTITIONS, 3, "AddPartitionsToTxnTopic", name="orders", partitions=(0,))
-    who = {"transactional_id": "tx", "producer_id": producer_id, "producer_epoch": 0}
-    terms = {f"v3_and_below_{name}": value for name, value in who.items()}
-    client.send(ADD_PARTITIONS, 3, v3_and_below_topics=(topic,), **terms)
+    rig = Transacting()
+    rig.begin()
     rig.land()
 
-    client.send(END, 4, committed=True, **who)
+    rig.end()
     assert rig.lines == []
     rig.land()
 
-    assert client.answers()[1].error_code == Code.NONE
+    assert rig.one.answers()[1].error_code == Code.NONE
     ((_, _, request),) = rig.opened().requests
-    assert wanted(request) == [(producer_id, "orders", (0,))]
+    assert wanted(request) == [(rig.producer_id, "orders", (0,))]
     assert request.markers[0].coordinator_epoch == 2
     rig.lines[0].answer(0)
     rig.settle()
     rig.land()
-    assert rig.node.transactions.host_of("tx").shard.transactions["tx"].state is State.COMPLETE_COMMIT
+    assert rig.state is State.COMPLETE_COMMIT
+
+
+def test_the_next_transaction_goes_into_the_log_right_behind_the_end_of_the_one_before():
+    """It waits until the markers are written, and not until it lasts that they are."""
+    rig = Transacting()
+    rig.begin()
+    rig.land()
+    rig.end()
+    rig.land()
+    rig.one.answers()
+
+    rig.begin()
+    rig.opened().answer(0)
+    rig.settle()
+    assert rig.one.answers() == []
+    rig.land()
+
+    (added,) = rig.one.answers()
+    assert added.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code == Code.NONE
+    assert rig.state is State.ONGOING
+    assert rig.rounds == []
+
+
+def test_where_the_end_of_the_one_before_is_refused_by_the_log_so_is_the_next_transaction():
+    rig = Transacting()
+    rig.begin()
+    rig.land()
+    rig.end()
+    rig.land()
+    rig.one.answers()
+
+    rig.begin()
+    rig.opened().answer(0)
+    rig.settle()
+    rig.refuse()
+
+    (added,) = rig.one.answers()
+    assert added.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code != Code.NONE
+    assert rig.state is State.PREPARE_COMMIT
 
 
 def test_who_writes_a_marker_answers_once_it_lasts():
@@ -674,16 +734,18 @@ def test_without_a_coordinator_nobody_may_write(rig: Asking):
 
 
 def test_partitions_that_join_are_asked_for_again_while_the_transaction_before_ends(rig: Asking):
-    """Every 20 ms, for 100 ms at most, by Kafka's defaults; who only verifies is told at once."""
+    """Soon at first, then every 20 ms, for 100 ms at most, by Kafka's defaults; who only verifies is told at
+    once.
+    """
     verified, joined = rig.ask("verified"), rig.ask("joins", add=True)
     line = rig.opened()
     answer_partitions(
         line, 0, {"verified": Code.CONCURRENT_TRANSACTIONS, "joins": Code.CONCURRENT_TRANSACTIONS}
     )
     assert verified == [dict.fromkeys((A, B), Code.CONCURRENT_TRANSACTIONS)]
-    for number in range(1, 6):
+    for number, pause_ms in enumerate((2, 4, 8, 16, 20, 20, 20, 20), 1):
         assert joined == []
-        rig.pass_ms(19)
+        rig.pass_ms(pause_ms - 1)
         assert len(line.requests) == number
         rig.pass_ms(1)
         assert len(line.requests) == number + 1
@@ -696,7 +758,7 @@ def test_partitions_join_once_the_transaction_before_has_ended(rig: Asking):
     joined = rig.ask(add=True)
     line = rig.opened()
     answer_partitions(line, 0, {"tx": Code.CONCURRENT_TRANSACTIONS})
-    rig.pass_ms(20)
+    rig.pass_ms(2)
 
     answer_partitions(line, 1, {"tx": Code.NONE})
 

@@ -448,6 +448,51 @@ def test_what_joins_waits_for_the_end_of_the_transaction_before(rig):
     assert rig.state() == "Ongoing"
 
 
+@pytest.fixture(params=[ADD, OFFSETS])
+def asking(request, rig):
+    """A client that has something join while the transaction before it ends, as classic ones do."""
+    rig.node.topic_manager.ensure_internal(OFFSETS_TOPIC)
+    producer = an_end_that_cannot_be_marked(rig)
+    who = {"producer_id": producer.producer_id, "producer_epoch": 1}
+    if request.param == OFFSETS:
+        rig.one.send(OFFSETS, 4, transactional_id="tid", group_id="g", **who)
+        return rig, lambda answer: answer.error_code
+    topic = part(ADD, 3, "AddPartitionsToTxnTopic", name="orders", partitions=(0,))
+    terms = {f"v3_and_below_{name}": value for name, value in ({"transactional_id": "tid"} | who).items()}
+    rig.one.send(ADD, 3, v3_and_below_topics=(topic,), **terms)
+    return rig, lambda answer: codes_of(answer.results_by_topic_v3_and_below)[ORDERS]
+
+
+def test_what_a_client_adds_waits_for_the_end_of_the_transaction_before(asking):
+    rig, code_of = asking
+    assert rig.one.answers() == []
+
+    rig.disk.faults = Faults()
+    rig.pass_ms(RETRY_MS)
+
+    (answer,) = rig.one.answers()
+    assert code_of(answer) == Code.NONE
+    assert rig.state() == "Ongoing"
+
+
+def test_what_a_client_adds_waits_only_so_long(asking):
+    rig, code_of = asking
+    rig.pass_ms(99)
+    assert rig.one.answers() == []
+
+    rig.pass_ms(1)
+
+    (answer,) = rig.one.answers()
+    assert code_of(answer) == Code.CONCURRENT_TRANSACTIONS
+
+
+def test_what_another_broker_asks_does_not_wait(rig):
+    """Its other questions, which come over the same connection, would have to."""
+    producer = an_end_that_cannot_be_marked(rig)
+
+    assert rig.add(producer, ORDERS, version=5) == {ORDERS: Code.CONCURRENT_TRANSACTIONS}
+
+
 def test_what_joins_waits_only_so_long(rig):
     producer, told = an_end_that_cannot_be_marked(rig), []
 
@@ -698,7 +743,7 @@ def test_while_what_an_earlier_transaction_left_open_cannot_be_aborted_its_owner
 
     again = started_on_a_full_disk(rig)
     before = again.markers(), again.host().in_doubt(), again.state()
-    told = again.add(second, ORDERS)[ORDERS], Code(again.end(second).error_code)
+    told = again.add(second, ORDERS, version=4)[ORDERS], Code(again.end(second).error_code)
     again.pass_ms(2 * RETRY_MS)
 
     assert before == ([], True, "Ongoing")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from coterie.base.codes import Code
@@ -239,7 +240,11 @@ def _add(
         )
         transactions.ask(asked, lambda answer: added.put(at, dict(zip(wanted, answer.codes, strict=True))))
         return WAITS
-    command = commands.AddPartitions(
+    if client_version == CLASSIC:
+        deliver = partial(added.put_all, at)
+        transactions.join(transactional_id, producer, wanted, client_version=CLASSIC, deliver=deliver)
+        return WAITS
+    command = commands.AddPartitions(  # of a broker, whose other questions would have to wait, too
         transactional_id=transactional_id,
         call=transactions.new_call(),
         producer=producer,
@@ -271,15 +276,12 @@ def add_offsets(parts: Parts, ctx: Context, request: Any) -> Any:
     if topic is None:
         return build(cls, error_code=Code.COORDINATOR_NOT_AVAILABLE)
     partition = coordinator_partition(request.group_id, partition_count=topic.partitions)
-    command = commands.AddPartitions(
-        transactional_id=request.transactional_id,
-        call=parts.transactions.new_call(),
-        producer=Producer(request.producer_id, request.producer_epoch),
-        partitions=(TopicPartition(OFFSETS_TOPIC, partition),),
+    parts.transactions.join(
+        request.transactional_id,
+        Producer(request.producer_id, request.producer_epoch),
+        (TopicPartition(OFFSETS_TOPIC, partition),),
         client_version=CLASSIC,
-    )
-    parts.transactions.ask(
-        command, lambda answer: ctx.reply(build(cls, error_code=code_for_version(ctx, answer.code)))
+        deliver=lambda code: ctx.reply(build(cls, error_code=code_for_version(ctx, code))),
     )
     return WAITS
 

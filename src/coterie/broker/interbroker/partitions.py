@@ -31,6 +31,7 @@ OF_WRITER = {
     Code.CLUSTER_AUTHORIZATION_FAILED: Code.INVALID_TXN_STATE,
     Code.OPERATION_NOT_ATTEMPTED: Code.NETWORK_EXCEPTION,
 }
+FIRST_PAUSE_MS = 2
 
 Deliver = Callable[[Mapping[TopicPartition, Code]], None]
 
@@ -167,6 +168,8 @@ class JoiningElsewhere:
     """Partitions that join, asked for again while the end of the transaction before is under way.
 
     A coordinator here waits for that end itself; another answers at once, and is asked again, as Kafka's is.
+    Most ends take some milliseconds, so the first pauses are shorter than those of
+    `add.partitions.to.txn.retry.backoff.ms`.
     """
 
     def __init__(
@@ -180,6 +183,7 @@ class JoiningElsewhere:
         settings = transactions.parts.settings
         most_ms = min(settings.add_partitions_to_txn_retry_backoff_max_ms, settings.request_timeout_ms)
         self._until_ms = transactions.parts.clock.now_ms() + most_ms
+        self._pause_ms = FIRST_PAUSE_MS
 
     def ask(self) -> None:
         """Ask whoever is the coordinator by now."""
@@ -189,7 +193,8 @@ class JoiningElsewhere:
         parts = self._transactions.parts
         now_ms = parts.clock.now_ms()
         if now_ms < self._until_ms and set(codes.values()) == {Code.CONCURRENT_TRANSACTIONS}:
-            at_ms = now_ms + parts.settings.add_partitions_to_txn_retry_backoff_ms
-            parts.purgatory.arm(self, at_ms, lambda *_: self.ask())
+            pause_ms = min(self._pause_ms, parts.settings.add_partitions_to_txn_retry_backoff_ms)
+            self._pause_ms *= 2
+            parts.purgatory.arm(self, now_ms + pause_ms, lambda *_: self.ask())
         else:
             self._deliver(codes)

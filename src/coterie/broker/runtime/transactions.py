@@ -142,8 +142,8 @@ class TransactionHost(HostedShard[Command, TransactionBatch]):
     def _hand_out(self, batch: TransactionBatch) -> None:
         self._deliver(batch.replies)
         for command in batch.commands:
-            if isinstance(command, MarkersWritten | Expire):
-                self._tell_ended(command)
+            if isinstance(command, Expire):
+                self.tell_ended(command.key[-1])
         if batch.markers:
             count = sum(1 + len(each.partitions) for each in batch.markers)
             work = at_once if count <= ITEMS_AT_ONCE else self.scheduler.work
@@ -154,10 +154,9 @@ class TransactionHost(HostedShard[Command, TransactionBatch]):
         for each in markers:
             yield from Ending(self, each).write()
 
-    def _tell_ended(self, command: MarkersWritten | Expire) -> None:
+    def tell_ended(self, transactional_id: str) -> None:
         """Try again what waits for the end of a transaction."""
-        ended = command.key[-1] if isinstance(command, Expire) else command.transactional_id
-        self.purgatory.changed(end_of(ended))
+        self.purgatory.changed(end_of(transactional_id))
 
     def is_ending(self, transactional_id: str) -> bool:
         """Return whether markers of a transaction, or of one before it, are still to be written."""
@@ -170,7 +169,7 @@ class TransactionHost(HostedShard[Command, TransactionBatch]):
         left.remove(stray)
         if not left:
             del self._strays[stray.transactional_id]
-            self.purgatory.changed(end_of(stray.transactional_id))
+            self.tell_ended(stray.transactional_id)
 
     # -- coming and going
 
@@ -353,8 +352,11 @@ class Ending:
             self.host.purgatory.arm(timer, at_ms, lambda *_: self._write_one(watched))
 
     def _ended(self) -> None:
+        """Tell the core. What waits for the end need not wait until that lasts: it is appended behind it."""
         if self.host.status == self.host.ACTIVE:
-            self.host.execute(MarkersWritten(transactional_id=self.markers.transactional_id))
+            transactional_id = self.markers.transactional_id
+            self.host.execute(MarkersWritten(transactional_id=transactional_id))
+            self.host.tell_ended(transactional_id)
         else:
             self.host.put_off(self._ended)
 
@@ -416,7 +418,7 @@ class StrayAbort:
 
 
 class Joining:
-    """Partitions that join a transaction by being written to, as soon as the one before has ended."""
+    """Partitions that join a transaction as soon as the one before has ended."""
 
     def __init__(
         self,
@@ -428,7 +430,7 @@ class Joining:
         self.transactional_id = ""
 
     def join(self) -> None:
-        """Ask; when the end of a transaction is under way wait for it a little, as Apache Kafka does."""
+        """Ask; when the end of a transaction is under way wait for it a little."""
         command = self.make()
         self.transactional_id = command.transactional_id
         self.transactions.ask(command, self._answered)
@@ -557,16 +559,39 @@ class TransactionCoordinator(ShardsOfTopic[TransactionHost]):
             self.ask(verify, lambda answer: deliver(_of_writer(wanted, answer.codes)))
             return
 
+        self.join(
+            transactional_id,
+            producer,
+            wanted,
+            client_version=BUMPS_EPOCH_SINCE,
+            deliver=lambda code: deliver(_of_writer(wanted, (code,) * len(wanted))),
+        )
+
+    def join(
+        self,
+        transactional_id: str,
+        producer: Producer,
+        wanted: tuple[TopicPartition, ...],
+        *,
+        client_version: int,
+        deliver: Callable[[Code], None],
+    ) -> None:
+        """Have partitions join a producer's transaction; `deliver` is called once, at once or later.
+
+        While the end of the one before is under way that is waited for a while: who is told
+        CONCURRENT_TRANSACTIONS pauses for longer than most ends take.
+        """
+
         def make() -> AddPartitions:
             return AddPartitions(
                 transactional_id=transactional_id,
                 call=self.new_call(),
                 producer=producer,
                 partitions=wanted,
-                client_version=2,
+                client_version=client_version,
             )
 
-        Joining(self, make, lambda code: deliver(_of_writer(wanted, (code,) * len(wanted)))).join()
+        Joining(self, make, deliver).join()
 
 
 def _of_writer(wanted: Sequence[TopicPartition], codes: Sequence[Code]) -> Mapping[TopicPartition, Code]:
