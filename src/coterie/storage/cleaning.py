@@ -190,7 +190,7 @@ class _Transactions:
     def _ended(self, header: BatchHeader, data: bytes, at: int) -> bool:
         if header.count == 0:
             return True
-        marker = marker_of(data, at)
+        marker = marker_of(data, at, header)
         if marker is None:
             return False
         met_batches = header.producer_id in self._with_batches

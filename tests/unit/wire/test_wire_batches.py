@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coterie.base.errors import Corrupt
+from coterie.wire.records import batches
 from coterie.wire.records.batches import (
     HEADER_SIZE,
     Marker,
@@ -347,6 +348,32 @@ def test_a_marker_comes_back_as_it_was_built(
     assert check_crc(batch, 0, header)
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (producer_id, epoch, -1)
     assert (header.control, header.transactional, header.count, header.size) == (True, True, 1, len(batch))
+
+
+@given(
+    st.booleans(), st.dictionaries(st.integers(16, 77), st.integers(0, 255), max_size=3), st.integers(0, 90)
+)
+def test_a_marker_of_the_usual_form_is_read_as_any_other_record(
+    commit: bool, damaged: dict[int, int], size: int
+):
+    """Of what is damaged or cut the same is said as well."""
+    batch = bytearray(
+        build_marker(commit=commit, producer_id=7, producer_epoch=1, coordinator_epoch=5, timestamp=9)
+    )
+    for at, byte in damaged.items():
+        batch[at] = byte
+    batch += bytes(12)
+
+    def read() -> Marker | None:
+        try:
+            return read_marker(batch[:size])
+        except Corrupt:
+            return None
+
+    usual = read()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batches, "MARKER_SIZE", -1)
+        assert read() == usual
 
 
 def test_a_marker_is_apache_kafka_s_byte_for_byte():

@@ -78,7 +78,7 @@ def check_producers(
     at = 0
     for header in headers:
         if header.producer_id >= 0:
-            marker = marker_of(records, at) if header.control else None
+            marker = marker_of(records, at, header) if header.control else None
             if marker is None:
                 producers.check(header, sequenced=False, verified=verified)
             else:
@@ -111,7 +111,7 @@ def learn(producers: ProducerState, place: Placed) -> list[Completed]:
         if header.producer_id >= 0:
             if not header.control:
                 producers.record(header, base_offset=base_offset, timestamp=timestamp)
-            elif (marker := marker_of(place.records, at)) is not None:
+            elif (marker := marker_of(place.records, at, header)) is not None:
                 completed = producers.end_transaction(header, marker, offset=base_offset, timestamp=timestamp)
                 if completed is not None:
                     ended.append(completed)

@@ -325,13 +325,14 @@ def sequence_after(sequence: int, steps: int) -> int:
     return (sequence + steps) % SEQUENCES
 
 
-def marker_of(batch: bytes | bytearray, at: int = 0) -> Marker | None:
-    """Return the Marker of the control batch at `at`; None if it is about something else than a transaction.
+def marker_of(batch: bytes | bytearray, at: int = 0, header: BatchHeader | None = None) -> Marker | None:
+    """Return the Marker of the control batch at `at`, whose header may be known; None if it is about
+    something else than a transaction.
 
     Compaction may have left it empty.
     """
     try:
-        return read_marker(batch, at)
+        return read_marker(batch, at, header)
     except Corrupt:
         return None
 

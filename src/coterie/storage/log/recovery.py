@@ -461,7 +461,7 @@ def _learn(state: ProducerState, header: BatchHeader, data: bytes, at: int) -> C
     if not header.control:
         state.record(header, base_offset=header.base_offset, timestamp=header.max_timestamp)
         return None
-    marker = marker_of(data, at)
+    marker = marker_of(data, at, header)
     if marker is None:
         if header.count == 0 and header.producer_id >= 0:
             state.record_emptied(header)

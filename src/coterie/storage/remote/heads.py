@@ -55,7 +55,7 @@ def learn_heads(producers: ProducerState, heads: bytes) -> list[Completed]:
         timestamp, offset = header.max_timestamp, header.base_offset
         if not header.control:
             producers.record(header, base_offset=offset, timestamp=timestamp)
-        elif (marker := marker_of(heads, at)) is not None:
+        elif (marker := marker_of(heads, at, header)) is not None:
             completed = producers.end_transaction(header, marker, offset=offset, timestamp=timestamp)
             if completed is not None:
                 ended.append(completed)

@@ -48,6 +48,11 @@ LEAST_INT64, MOST_INT64 = -(2**63), 2**63 - 1
 ABORT, COMMIT = 0, 1
 MARKER_KEY = Struct(">hh")
 MARKER_VALUE = Struct(">hi")
+MARKER_RECORD = Struct(">5s2xhc2xic")
+"""As everybody writes it: what is before the key, kind, what is before the value, epoch, headers."""
+MARKER_SIZE = HEADER_SIZE + MARKER_RECORD.size
+MARKER_FRAME = (b"\x20\0\0\0\x08", b"\x0c", b"\0")
+"""The record's length, attributes, deltas and its key's length; its value's; no headers."""
 
 
 class BatchHeader(NamedTuple):
@@ -294,12 +299,19 @@ def build_marker(
     )
 
 
-def read_marker(buf: bytes | bytearray | memoryview, at: int = 0) -> Marker:
-    """Return the Marker of the control batch at `at`. Corrupt if it is about anything but a transaction.
+def read_marker(
+    buf: bytes | bytearray | memoryview, at: int = 0, header: BatchHeader | None = None
+) -> Marker:
+    """Return the Marker of the control batch at `at`, whose header may be known. Corrupt if it is about
+    anything but a transaction.
 
     Newer versions of key and value begin as these do.
     """
-    header = read_header(buf, at)
+    header = read_header(buf, at) if header is None else header
+    if header.size == MARKER_SIZE <= len(buf) - at and header.control and header.count == 1:
+        before, kind, between, coordinator_epoch, behind = MARKER_RECORD.unpack_from(buf, at + HEADER_SIZE)
+        if (before, between, behind) == MARKER_FRAME and kind in (ABORT, COMMIT) and not header.codec:
+            return Marker(kind == COMMIT, coordinator_epoch)
     record = next(records_of(buf, at), None) if header.control else None
     if record is None or record.key is None or len(record.key) < MARKER_KEY.size:
         raise Corrupt("batch without a transaction marker", at=at)
