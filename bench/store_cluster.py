@@ -192,6 +192,10 @@ class StoreCluster:
         for broker in self.brokers.values():
             broker.kill()
 
+    def said(self) -> dict[int, str]:
+        """Return what each broker has written to its log."""
+        return {number: broker.log for number, broker in self.brokers.items()}
+
     # -- what the database says
 
     def leaders(self, topic: str) -> list[int | None]:
@@ -205,10 +209,14 @@ class StoreCluster:
 
     def leader_of(self, topic: str, name: str) -> int:
         """Return the coordinator of a group or a transactional id, each by its internal topic."""
-        leaders = self.leaders(topic)
-        leader = leaders[coordinator_partition(name, partition_count=len(leaders))]
+        leader = self.led_by(topic, name)
         assert leader is not None
         return leader
+
+    def led_by(self, topic: str, name: str) -> int | None:
+        """Return the same, None while there is none."""
+        leaders = self.leaders(topic)
+        return leaders[coordinator_partition(name, partition_count=len(leaders))]
 
     def live(self) -> list[int]:
         """Return the brokers that are live."""

@@ -51,6 +51,7 @@ ALONE = (
     "client",
     "answers",
     "captures",
+    "exactly_once",
     "ledger_s3",
 )
 # The same, when asked for by name: CI has an hour for everything.
@@ -75,7 +76,7 @@ BY_NAME = (
 )
 AFTERWARDS = ("dumplog",)  # reads what the broker has written, once it has stopped
 # What these draw by chance is drawn anew in each run: a loss that the next run does not show is a loss.
-BY_CHANCE = ("kills", "cluster", "consistency", "ledger_s3", "postgres")
+BY_CHANCE = ("kills", "cluster", "consistency", "exactly_once", "ledger_s3", "postgres")
 MOST_AGAIN = 3  # suites; where more have failed it is no moment of a busy machine
 LANES = 2  # suites at once: most of a suite is waiting
 SUITE_S = 1500

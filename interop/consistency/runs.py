@@ -36,7 +36,20 @@ from interop.consistency.schedule import Failure, Kind, schedule
 from interop.consistency.stage import Stage
 from interop.consistency.transactional import Copier, TransactionalProducing
 
-__all__ = ["NONE", "STUCK", "run"]
+__all__ = [
+    "LEDGER",
+    "NONE",
+    "SOURCE",
+    "STUCK",
+    "TARGET",
+    "attempt",
+    "create_topics",
+    "read_all",
+    "run",
+    "shouted",
+    "until_copied",
+    "working",
+]
 
 NONE: Mapping[str, str] = MappingProxyType({})
 ORDERS, QUIET, LEDGER, SOURCE, TARGET = "orders", "quiet", "ledger", "source", "target"
@@ -65,11 +78,10 @@ def run(
     """
     history = History([Copies(group=COPYING, source=SOURCE, target=TARGET)])
     with Stage(folder, settings) as stage:
-        found = attempt(
-            stage, lambda: work(stage, history, schedule(seed, seconds, only), seconds, say), folder
-        )
-        found += attempt(stage, lambda: read_all(stage.cluster.bootstrap, history), folder)
-        found += shouted(stage)
+        planned = schedule(seed, seconds, only)
+        found = attempt(lambda: work(stage, history, planned, seconds, say), folder)
+        found += attempt(lambda: read_all(stage.cluster.bootstrap, history), folder)
+        found += shouted(stage.cluster.said())
         (folder / "partitions.txt").write_text(stage.partitions(), encoding="utf-8")
         (folder / "chunks.txt").write_text(stage.chunks(), encoding="utf-8")
     write_history(history, folder / "history.jsonl")
@@ -79,7 +91,7 @@ def run(
     return found + (problems(history) if is_whole else [])
 
 
-def attempt(stage: Stage, what: Callable[[], None], folder: Path) -> list[Problem]:
+def attempt(what: Callable[[], None], folder: Path) -> list[Problem]:
     """Return what did not go on in time, if so; where everything stood is kept in the folder."""
     try:
         what()
@@ -102,10 +114,10 @@ def work(
         until_copied(bootstrap)
 
 
-def create_topics(bootstrap: str) -> None:
-    """Create the topics; those of internal use come with their first use."""
+def create_topics(bootstrap: str, topics: Mapping[str, int] = TOPICS) -> None:
+    """Create topics with so many partitions; those of internal use come with their first use."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    made = admin.create_topics([NewTopic(name, count, 1) for name, count in TOPICS.items()])
+    made = admin.create_topics([NewTopic(name, count, 1) for name, count in topics.items()])
     for outcome in made.values():
         outcome.result(30)
 
@@ -169,10 +181,10 @@ def play(stage: Stage, planned: list[Failure], seconds: float) -> None:
         one.result()
 
 
-def until_copied(bootstrap: str) -> None:
+def until_copied(bootstrap: str, group: str = COPYING) -> None:
     """Return once the copies have got to where their source ended when this was called."""
     # Who asks for what is stable is put off while a transaction holds offsets, and one always does.
-    settings = {**MEMBER, "group.id": COPYING, "isolation.level": "read_uncommitted"}
+    settings = {**MEMBER, "group.id": group, "isolation.level": "read_uncommitted"}
     asking = Consumer({**settings, "bootstrap.servers": bootstrap})
     try:
         places = [Place(SOURCE, one) for one in range(TOPICS[SOURCE])]
@@ -189,26 +201,28 @@ def until_copied(bootstrap: str) -> None:
                     return
             except KafkaException as error:
                 done = str(error)
-            assert now() < until, f"{COPYING} stands at {done}, and {SOURCE} had ended at {ends}"
+            assert now() < until, f"{group} stands at {done}, and {SOURCE} had ended at {ends}"
             time.sleep(0.1)
     finally:
         asking.close()
 
 
-def read_all(bootstrap: str, history: History) -> None:
+def read_all(
+    bootstrap: str, history: History, topics: Mapping[str, int] = TOPICS, group: str = COPYING
+) -> None:
     """Note all that there is at the end: of each partition its records, and the offsets of who copies."""
     for read_committed in (True, False):
-        for topic, partitions in TOPICS.items():
+        for topic, partitions in topics.items():
             for partition in range(partitions):
                 history.add(_read(bootstrap, topic, partition, read_committed=read_committed))
-    asking = Consumer({**MEMBER, "group.id": COPYING, "bootstrap.servers": bootstrap})
+    asking = Consumer({**MEMBER, "group.id": group, "bootstrap.servers": bootstrap})
     began = now()
     found = asking.committed([Place(SOURCE, one) for one in range(TOPICS[SOURCE])], 30.0)
     asking.close()
     for one in found:
         history.add(
             OffsetRead(
-                group=COPYING,
+                group=group,
                 topic=SOURCE,
                 partition=one.partition,
                 offset=max(one.offset, -1),
@@ -249,9 +263,9 @@ def _read(bootstrap: str, topic: str, partition: int, *, read_committed: bool) -
         consumer.close()
 
 
-def shouted(stage: Stage) -> Iterator[Problem]:
+def shouted(said: Mapping[int, str]) -> Iterator[Problem]:
     """Yield what brokers have said of what cannot be."""
-    for number, log in stage.said().items():
+    for number, log in said.items():
         for line in log.splitlines():
             if SHOUTS.search(line):
                 yield Problem("a broker says", f"{number}: {line}")

@@ -263,7 +263,3 @@ class Stage:
     def chunks(self) -> str:
         """Return what the database has of the topics' logs: a line for each chunk, with heads of batches."""
         return self.databases.primary.sql(self.cluster.database, CHUNKS)
-
-    def said(self) -> dict[int, str]:
-        """Return what each broker has written to its log."""
-        return {number: broker.log for number, broker in self.cluster.brokers.items()}

@@ -152,6 +152,10 @@ class TransactionalProducing(Transactional):
         return End.COMMITTED
 
 
+class Discarded(CoterieError):
+    """A transaction that is given up on purpose."""
+
+
 class Copier(Client):
     """A member of a group that copies what it is given, in transactions that commit its offsets (KIP-447).
 
@@ -160,10 +164,20 @@ class Copier(Client):
     """
 
     def __init__(
-        self, name: str, bootstrap: str, history: History, *, group: str, source: str, target: str
+        self,
+        name: str,
+        bootstrap: str,
+        history: History,
+        *,
+        group: str,
+        source: str,
+        target: str,
+        every_discarded: int = 0,
     ) -> None:
+        """Of so many transactions one is aborted when all of it is there, none if it is 0."""
         super().__init__(name, bootstrap, history)
         self.group, self.source, self.target = group, source, target
+        self.every_discarded = every_discarded
         self.number = 0
 
     def work(self) -> None:
@@ -219,6 +233,8 @@ class Copier(Client):
                     for partition, value in copies
                 ]
                 producer.send_offsets(following, consumer.group_metadata())
+                if self.every_discarded and self.number % self.every_discarded == 0:
+                    raise Discarded("a transaction in a while is aborted")
             offsets = [one.result().offset for one in deliveries]
             end = End.COMMITTED
         finally:
