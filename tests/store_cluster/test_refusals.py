@@ -223,6 +223,16 @@ def test_a_dump_that_does_not_begin_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_schema_of_that_name_that_is_somebody_elses_is_left_alone(serve: Serve, server: Server) -> None:
+    database = server.new_database()
+    server.sql(database, "CREATE SCHEMA coterie")
+
+    ended = serve("--store", server.url(database), *NODE)
+
+    assert ended.code == 1
+    assert 'schema "coterie" already exists, without a cluster\'s tables: drop it if nobody' in ended.said
+
+
 def test_tables_of_an_older_schema_are_to_be_migrated(serve: Serve, server: Server) -> None:
     database = server.new_database()
     url = server.url(database)

@@ -35,6 +35,7 @@ TO_GRANT = (
     "who makes the tables needs GRANT CREATE ON DATABASE, and who changes them"
     f" GRANT {OWNER}; with CREATEROLE the user makes the roles, too"
 )
+NO_CLUSTER = "without a cluster's tables: drop it if nobody needs it, or use another database"
 NEW_CLUSTER = "INSERT INTO cluster (cluster_id, schema) VALUES ($1, 0)"
 
 
@@ -91,6 +92,8 @@ async def migrate_over(
         return await _migrate(connection, only_if_empty=only_if_empty)
     except asyncpg.InsufficientPrivilegeError as error:
         raise CoterieError(f"{address}: {error}; {TO_GRANT}") from error
+    except asyncpg.DuplicateSchemaError as error:
+        raise CoterieError(f"{address}: {error}, {NO_CLUSTER}") from error
 
 
 async def read_cluster(connection: asyncpg.Connection) -> StoreCluster | None:
