@@ -65,7 +65,7 @@ DIFFERENCES = """## Differences that a program can notice
   is over ([decision 23](decisions/0023-hurried-fetches.md)).
 - **Transactions that follow each other.** Who adds partitions to a transaction while the one before is being
   ended is answered when that has ended, or after 100 ms. Apache Kafka tells clients of older versions at once
-  to try again ([decision 32](decisions/0032-the-next-transaction-waits-for-the-last.md)).
+  to try again ([decision 33](decisions/0033-the-next-transaction-waits-for-the-last.md)).
 - **Transactions after a crash.** After a stop that was not clean, partitions may have an open transaction
   that the coordinator's record of the transactional id does not know. As long as the coordinator has any
   record of the id, it ends that transaction, and gives out no epoch again that a partition has seen. If all

@@ -65,6 +65,15 @@ def test_every_link_to_a_file_leads_to_one(page: Path):
     assert [link for link in links if not (page.parent / link).exists()] == []
 
 
+def test_no_two_decisions_have_one_number_and_each_title_has_that_of_its_file():
+    pages = sorted((DOCS / "decisions").glob("[0-9]*.md"))
+    numbers = [int(page.name[:4]) for page in pages]
+    titles = [page.read_text(encoding="utf-8").partition(".")[0] for page in pages]
+
+    assert len({*numbers}) == len(numbers)
+    assert titles == [f"# {number}" for number in numbers]
+
+
 def test_every_class_name_of_several_modules_is_told_apart_in_the_glossary():
     """What it means in which package; a name that is new there has to be added, or another one found. Of the
     packages whose words are in order.

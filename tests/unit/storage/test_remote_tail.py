@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from store_rig import NOW, ORDERS, TOPIC_ID, a_batch, a_config, a_marker, idempotent
 
-from coterie.storage.remote.tail import BATCH_COSTS, JoinedBatches, Tail, TailCache, taken
+from coterie.storage.log.contract import OffsetAt
+from coterie.storage.remote.tail import BATCH_COSTS, TAIL_BYTES, JoinedBatches, Tail, TailCache, taken
 from coterie.wire.records.batches import restamp, scan
 from unit.storage.remote_rig import OneLog
 
@@ -105,6 +107,7 @@ class Tails(RuleBasedStateMachine):
         assert [batch.base_offset for batch in tail.since(offset)] == there
         assert tail.first_from(NOW, offset) == next(tail.since(offset), None)
         assert tail.first_from(NOW + 1, offset) is None
+        assert tail.youngest_from(offset) == next(tail.since(offset), None)
         found = taken(tail.pieces_since(offset), end, max_bytes=room * len(BATCH), at_least_one=room % 2 > 0)
         wanted = [one for one in there if one < end][: max(room, room % 2)]
         assert [header.base_offset for _, header in scan(found)] == wanted
@@ -140,6 +143,23 @@ def test_a_reader_goes_on_in_memory_behind_what_was_read_from_the_database():
 
     assert log.tail.begins == 5
     assert found == [2, 3, 4, 5, 6, 7]
+
+
+@pytest.mark.parametrize("tail_bytes", [TAIL_BYTES, 0], ids=["in-memory", "older"])
+def test_the_youngest_record_is_found_though_a_younger_one_before_it_was_deleted(tail_bytes: int):
+    before = OneLog(None, a_config())
+    log = before.create_log(*ORDERS, TOPIC_ID, a_config())
+    for time in (0, 100, 900, 200, 300, 300):
+        log.append(a_batch("v", at=NOW + time), now_ms=NOW)
+    before.settle()
+    before.close()
+    after = OneLog(before.engine.tables, a_config(), prompt=True, tail_bytes=tail_bytes)
+    log = after.logs[ORDERS]
+    assert log.offset_of_max_timestamp() == OffsetAt(2, NOW + 900, 0)
+
+    log.delete_before(3, NOW)
+
+    assert log.offset_of_max_timestamp() == OffsetAt(4, NOW + 300, 0)
 
 
 def test_what_is_being_read_when_a_log_is_given_up_is_read_all_the_same():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID, uuid4
 
 from coterie.broker.cluster.image import Image, PartitionRow, TopicRow
@@ -12,9 +12,6 @@ from coterie.broker.runtime.pieces import Until
 from coterie.broker.topics.catalog import TopicCatalog
 from coterie.broker.topics.registry import new_id
 from coterie.broker.topics.topic import Topic
-
-if TYPE_CHECKING:
-    pass
 
 NONE_OUTDATED: Mapping[UUID, str] = MappingProxyType({})
 FEW = 100

@@ -182,8 +182,8 @@ STUCK_S = 60.0
 """Where nothing comes for so long nothing is waited for: the connection is given up. What is slow goes on."""
 ROWS_AT_ONCE, ROWS_AT_ONCE_MAX = 64, 1_024
 BYTES_AT_ONCE = 1 << 20
-"""So much is asked for at once, by the size of the rows so far: a round trip takes long where many want the
-processor, and the rows of a log of commits are small.
+"""So much is asked for at once, by the size of what has come so far: a round trip takes long where many want
+the processor, and what comes of a short log is small.
 """
 ROWS_RECALLED = 1_000
 NO_ROWS: tuple[list[Chunk], list[RowHeads]] = ([], [])

@@ -365,9 +365,8 @@ class RemoteLog(PlacingLog):
         return None if found is None else found.data
 
     def youngest_batch(self) -> bytes | None:
-        times = (piece.max_timestamp for piece in self.tail.pieces_since(self._state.start_offset))
-        highest = max(times, default=-1)
-        return None if highest < 0 else self.batch_from(highest, self._state.start_offset)
+        found = self.tail.youngest_from(self._state.start_offset)
+        return None if found is None else found.data
 
     # -- reading what is not in memory
 

@@ -10,7 +10,7 @@ from coterie.storage.kind import OVERDUE_MS
 from coterie.storage.log.contract import StorageFailed
 from coterie.storage.remote.chunk import Chunk
 from coterie.storage.remote.reading import RowsWanted, StoredRows
-from coterie.storage.remote.tail import Batch, batches_in
+from coterie.storage.remote.tail import Batch, batches_in, youngest
 
 if TYPE_CHECKING:
     from coterie.storage.kind import Found
@@ -161,17 +161,12 @@ def find_youngest(read: ReadRows, wanted: RowsWanted, done: Found) -> None:
 
 
 def _youngest_in(rows: Sequence[Chunk], offset: int) -> Batch | None:
-    batches = [batch for row in rows for batch in batches_in(row.data, offset) if batch.records]
-    return max((one for one in batches if one.max_timestamp >= 0), key=_timestamp, default=None)
-
-
-def _timestamp(batch: Batch) -> int:
-    return batch.max_timestamp
+    return youngest(batch for row in rows for batch in batches_in(row.data, offset))
 
 
 def _take_younger(first: Batch | None, done: Found, rows: Rows) -> None:
     if isinstance(rows, StorageFailed):
         done(rows)
         return
-    both = [one for one in (first, _youngest_in(rows.chunks, 0)) if one is not None]
-    done(max(both, key=_timestamp).data if both else None)
+    found = youngest(one for one in (first, _youngest_in(rows.chunks, 0)) if one is not None)
+    done(None if found is None else found.data)

@@ -152,6 +152,18 @@ class Tail:
                         return batch
         return None
 
+    def youngest_from(self, offset: int) -> Batch | None:
+        """Return the first batch that says to hold the youngest record, of those in memory from the one on
+        that holds an offset; None if no batch says so. What a piece says may be of a batch that is empty, or
+        was dropped: then others are looked at.
+        """
+        found: Batch | None = None
+        for piece in sorted(self.pieces_since(offset), key=_timestamp, reverse=True):
+            if found is not None and piece.max_timestamp < found.max_timestamp:
+                break
+            found = youngest(batches_of(piece) if found is None else (found, *batches_of(piece)))
+        return found
+
     def size_between(self, offset: int, end_offset: int) -> int:
         """Return the size of the batches from the one on that holds `offset` up to `end_offset`; where they
         begin before this, with all that is older.
@@ -255,6 +267,14 @@ def batches_of(piece: Piece) -> Iterable[Batch]:
     return batches_in(piece.data, piece.base_offset) if isinstance(piece, JoinedBatches) else (piece,)
 
 
+def youngest(batches: Iterable[Batch]) -> Batch | None:
+    """Return the batch that says to hold the youngest record, of several the one of the lowest offset; None
+    if no batch that has records says so.
+    """
+    timely = (one for one in batches if one.records and one.max_timestamp >= 0)
+    return max(timely, key=lambda one: (one.max_timestamp, -one.base_offset), default=None)
+
+
 def batches_in(data: Buffer, offset: int) -> Iterator[Batch]:
     """Yield the batches of a row, from the one on that holds an offset."""
     whole = bytes(data)
@@ -269,3 +289,7 @@ def _size_before(piece: Piece, offset: int) -> int:
         return 0
     found = (at for at, header in scan(piece.data) if header.last_offset >= offset)
     return next(found, len(piece.data))
+
+
+def _timestamp(piece: Piece) -> int:
+    return piece.max_timestamp
