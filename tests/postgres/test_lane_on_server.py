@@ -355,6 +355,27 @@ def test_of_logs_that_hold_much_the_first_are_read_and_one_at_least(
     play(scene)  # type: ignore[arg-type]
 
 
+def test_short_logs_that_have_come_with_their_epochs_are_not_asked_for_again(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(reading, "FEW_BYTES", 6)
+    monkeypatch.setattr(reading, "READ_BYTES", 1)
+    rows = [*(a_chunk(number) for number in range(5)), a_chunk(0, partition=2), a_chunk(1, partition=2)]
+
+    async def scene(database: InPostgres, lane: Asking) -> None:
+        await lane.reopen(1)
+        await lane.append(1, *rows)
+        answers: asyncio.Queue[list[StoredLog]] = asyncio.Queue()
+        asked = [LogWanted(one, 4) for one in (1, 2, 3)]
+        database.reader().read_logs(asked, answers.put_nowait, history=database.history)  # type: ignore[arg-type]
+        async with asyncio.timeout(ANSWERED_WITHIN_S):
+            found = await answers.get()
+        chunks = [(log.partition_id, joined(log.chunks)) for log in found]
+        assert chunks == [(1, joined(rows[:5])), (2, joined(rows[5:])), (3, [])]
+
+    play(scene)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("few_bytes", [reading.FEW_BYTES, 0], ids=["with-the-epochs", "after-them"])
 def test_rows_come_joined_as_long_as_they_are_small_and_of_one_kind(
     play: Play, monkeypatch: pytest.MonkeyPatch, few_bytes: int

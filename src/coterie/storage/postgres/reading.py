@@ -342,16 +342,17 @@ async def _read_logs(
     whole = [*takewhile(lambda one: one.is_whole, opened)]
     if whole:
         return [one.log(one.chunks(), ()) for one in whole]
-    filled = [one for one in opened if one.start_offset < one.end_offset]
-    ids = [one.partition_id for one in filled]
+    longer = [one for one in opened if not one.is_whole]
+    ids = [one.partition_id for one in longer]
     data_bytes = {one.partition_id: one.data_bytes for one in wanted}
     terms = (
         ids,
-        [one.start_offset for one in filled],
+        [one.start_offset for one in longer],
         [data_bytes[one] for one in ids],
-        [one.compacted_to for one in filled],
+        [one.compacted_to for one in longer],
     )
     rows_of, unread = await _read_chunks(terms, moved, connection)
+    rows_of |= {one.partition_id: (one.chunks(), []) for one in opened if one.is_whole}
     read = takewhile(lambda one: one.partition_id != unread, opened)
     return [one.log(*rows_of.get(one.partition_id, NO_ROWS)) for one in read]
 
