@@ -569,7 +569,11 @@ class Consumer(HintsAtMethods, Generic[K, V]):
         return await self._brokers.committed(self._group, wanted)
 
     def group_metadata(self) -> GroupMetadata:
-        """Return the member's identity, for a producer that commits its offsets in a transaction."""
+        """Return the member's identity, for a producer that commits its offsets in a transaction.
+
+        It is to be taken along with the records, as soon as they are there: rebalances go on while they are
+        processed, and the next generation's would let them be committed though others may have them by then.
+        """
         return self._subscription.member.group_metadata()
 
     def enforce_rebalance(self, reason: str = "rebalance enforced by user") -> None:
