@@ -139,6 +139,23 @@ def test_groups_that_are_first_asked_for_when_they_are_led_and_not_there_are_loa
     assert (rig.host.status, rig.host.epoch) == (rig.host.ACTIVE, 4)
 
 
+def test_what_is_to_be_loaded_is_not_taken_for_loaded_while_the_broker_is_suspended():
+    """Who hands shards over to it would give it the next."""
+    rig = MemberRig()
+    log = rig.store.logs.pop(GROUPS)
+    rig.elect(GROUPS, ME, 2)
+    seen = [rig.elections.is_loading()]
+
+    for step in (rig.elections.suspend, rig.elections.resume):
+        step()
+        seen.append(rig.elections.is_loading())
+    rig.store.logs[GROUPS] = log
+    rig.open(GROUPS)
+
+    assert seen == [True, True, True]
+    assert not rig.elections.is_loading()
+
+
 @row("LO-8")
 def test_who_resigns_before_the_log_is_there_sends_clients_elsewhere():
     rig = MemberRig()

@@ -302,8 +302,10 @@ class Elections:
             self._load_of[name.topic]().opened(name.partition)
 
     def is_loading(self) -> bool:
-        """Return whether a shard that this node leads is still to be loaded."""
-        return any(shards.loading() for shards in self._elected.values())
+        """Return whether a shard that this node leads is still to be loaded. While it is suspended one may
+        be, and is loaded when it goes on.
+        """
+        return self._leaders.suspended or any(shards.loading() for shards in self._elected.values())
 
     def weigh(self, name: TopicPartition) -> int:
         """Return the size in bytes of a shard's log: 1 if it is not open yet, 0 where there is no shard."""
