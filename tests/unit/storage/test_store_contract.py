@@ -157,6 +157,22 @@ def test_times_out_of_order_lead_to_the_earliest_offset(rig: Rig):
     assert log.offset_of_max_timestamp() == OffsetAt(2, NOW + 900, 0)
 
 
+@pytest.mark.parametrize("segment_bytes", [1 << 20, 2 * len(a_batch("v"))], ids=["one-segment", "three"])
+def test_the_youngest_record_is_not_looked_for_before_the_start(rig: Rig, segment_bytes: int):
+    log = rig.log_of(index_interval_bytes=0, segment_bytes=segment_bytes)
+    for time in (500, 900, 200, 300, 300, 100):
+        log.append(a_batch("v", at=NOW + time), now_ms=NOW)
+
+    found = []
+    for start in range(7):
+        log.delete_before(start, NOW)
+        found.append(log.offset_of_max_timestamp())
+
+    youngest = OffsetAt(3, NOW + 300, 0)
+    assert found[:4] == [OffsetAt(1, NOW + 900, 0), OffsetAt(1, NOW + 900, 0), youngest, youngest]
+    assert found[4:] == [OffsetAt(4, NOW + 300, 0), OffsetAt(5, NOW + 100, 0), None]
+
+
 def test_an_empty_log_has_no_times(rig: Rig):
     log = rig.log_of()
 

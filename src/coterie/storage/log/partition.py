@@ -339,8 +339,7 @@ class PartitionLog(PlacingLog):
 
     def youngest_batch(self) -> bytes | None:
         with self._state.reporting_disk_errors():
-            highest = max(segment.highest_timestamp for segment in self._segments)
-        return None if highest < 0 else self.batch_from(highest, self.start_offset)
+            return self._segments.youngest_from(self._state.start_offset)
 
     # -- forgetting and flushing
 

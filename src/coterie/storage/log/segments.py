@@ -6,6 +6,7 @@ from itertools import islice
 
 from coterie.storage.log.aborted import AbortedSpan
 from coterie.storage.log.segment import Segment
+from coterie.wire.records.batches import read_header
 
 
 class Segments(list[Segment]):
@@ -103,3 +104,30 @@ class Segments(list[Segment]):
                 if batch is not None:
                     return batch
         return None
+
+    def youngest_from(self, offset: int) -> bytes | None:
+        """Return the first batch that says to hold the youngest record, from the one on that holds an offset;
+        None if no batch says so. Raises OSError.
+        """
+        found, youngest_ms = None, -1
+        for segment in sorted(self.from_offset(offset), key=_highest, reverse=True):
+            if segment.highest_timestamp <= youngest_ms:
+                break
+            batch = segment.batch_from(segment.highest_timestamp, from_offset=offset)
+            if batch is None:  # it is of a batch before the offset, or of one that is empty
+                batch = _youngest_in(segment, offset)
+            if batch is not None and (newest_ms := read_header(batch).max_timestamp) > youngest_ms:
+                found, youngest_ms = batch, newest_ms
+        return found
+
+
+def _highest(segment: Segment) -> int:
+    return segment.highest_timestamp
+
+
+def _youngest_in(segment: Segment, offset: int) -> bytes | None:
+    position = segment.position_of(offset)
+    headers = () if position is None else segment.headers(position)
+    times = ((header.max_timestamp, at) for at, header in headers if header.count)
+    _, at = max(times, key=lambda one: one[0], default=(-1, -1))
+    return None if at < 0 else segment.batch_at(at)
