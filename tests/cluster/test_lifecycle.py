@@ -683,6 +683,17 @@ def test_who_stops_while_it_registers_in_vain_ends(answer: NotChanged | None):
     assert ended == [Exit("")]
 
 
+def test_who_stops_and_hears_that_a_registration_without_an_answer_was_made_leaves():
+    rig = registering()
+    rig.do("unanswered", rig.last(RegisterBroker))
+    assert RegisterBroker(ME, US, 0) in rig.wait(5)
+    rig.do("terminate")
+
+    made = NotChanged(Why.OTHER_EPOCH, EPOCH, US)
+    assert LeaveCluster(ME, EPOCH) in rig.do("change_answered", rig.last(RegisterBroker), made)
+    assert rig.do("change_answered", rig.last(LeaveCluster), Changed(EPOCH + 1)) == [Exit("")]
+
+
 def test_who_stops_while_it_registers_waits_no_longer_than_others_take_to_find_out():
     rig = registering()
     rig.do("terminate")

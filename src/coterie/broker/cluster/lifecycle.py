@@ -451,6 +451,8 @@ class BrokerLifecycle:
             self._changing.failed(now_ms)
         else:  # of the process before this one, or our own that was not answered
             self._registration = change._replace(replaces=answer.broker_epoch)
+            if self._stop_by_ms is not None and answer.incarnation == change.incarnation:
+                self.broker_epoch = answer.broker_epoch  # to leave
 
     def _is_anothers(self, change: RegisterBroker, refused: NotChanged) -> bool:
         """Return whether a later registration, which a change does not replace, is of another process."""
