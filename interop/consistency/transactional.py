@@ -216,9 +216,6 @@ class Copier(Client):
     def _copy(self, consumer: BlockingConsumer[bytes, bytes], producer: BlockingProducer) -> None:
         """Copy what has come, in one transaction; note how it ended, whatever that was."""
         records = consumer.getmany(timeout_ms=200)
-        member = (
-            consumer.group_metadata()
-        )  # with which these were given: later it may be the next generation's
         if not records:
             return
         self.number += 1
@@ -235,7 +232,7 @@ class Copier(Client):
                     producer.send(self.target, value.encode(), partition=partition)
                     for partition, value in copies
                 ]
-                producer.send_offsets(following, member)
+                producer.send_offsets(following, consumer.group_metadata())
                 if self.every_discarded and self.number % self.every_discarded == 0:
                     raise Discarded("a transaction in a while is aborted")
             offsets = [one.result().offset for one in deliveries]

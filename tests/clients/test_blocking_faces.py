@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
+from queue import Queue
 from typing import Any
 
 import pytest
@@ -325,6 +326,26 @@ class Calls(RebalanceListener):
                 self.came.append(self.calls.pop(name)())
             except CoterieError as error:
                 self.came.append(type(error))
+
+
+def test_a_listeners_plain_methods_commit_as_who_the_member_is_now(
+    bootstrap: str, new_topic: NewTopic
+) -> None:
+    """Those who have been handed records, as who they were then."""
+    topic = new_topic()
+    with BlockingProducer(bootstrap) as producer:
+        producer.send(topic, b"v")
+    with BlockingConsumer(
+        bootstrap_servers=bootstrap, group_id=topic, auto_offset_reset="earliest", heartbeat_interval_ms=50
+    ) as consumer:
+        seen: Queue[GroupMetadata] = Queue()
+        consumer.subscribe([topic], listener=(listener := Calls(consumer)))
+        assert consumer.getone().value == b"v"
+        before = consumer.group_metadata()
+        listener.calls["assigned"] = lambda: seen.put(consumer.group_metadata())
+        consumer.enforce_rebalance()
+        assert seen.get(timeout=60) == before._replace(generation=before.generation + 1)
+        assert consumer.group_metadata() == before
 
 
 def test_a_listeners_plain_methods_may_call_the_consumer(bootstrap: str, new_topic: NewTopic) -> None:

@@ -62,7 +62,7 @@ def test_the_generation_is_known_before_anybody_is_called():
     rig.log.clear()
 
     rig.recall().expect(Call)
-    assert rig.member.metadata == ("g", 2, ME, None)
+    assert rig.member.metadata(current=True) == ("g", 2, ME, None)
     assert rig.member.commit_refusal() is Code.NONE
 
 

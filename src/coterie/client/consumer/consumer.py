@@ -252,6 +252,7 @@ class Consumer(HintsAtMethods, Generic[K, V]):
 
     def _applied(self, partitions: frozenset[TopicPartition]) -> None:
         """Fetch these from now on; what is in stock of others is not handed out any more."""
+        self._call_at = 0.0  # the next record of a walk is of another generation
         if self._fetcher_ is not None:
             self._progress.set_partitions(partitions)
 
@@ -276,7 +277,12 @@ class Consumer(HintsAtMethods, Generic[K, V]):
             walk = await self._next_walk()
         walk.shown = record
         if time.monotonic() >= self._call_at:
-            self._called()
+            try:
+                self._called()
+            except BaseException:  # the record reaches nobody
+                self._progress.hand_back()
+                raise
+            self._subscription.handed_out()
         return record
 
     async def _next_walk(self) -> Walk:
@@ -284,10 +290,7 @@ class Consumer(HintsAtMethods, Generic[K, V]):
 
         Tasks that iterate over one consumer share a walk: handed back by each, it would be fetched anew.
         """
-
-        def take() -> list[Walk]:
-            return self._progress.take_walk(self.settings.max_poll_records)
-
+        take = partial(self._progress.take_walk, self.settings.max_poll_records)
         walks: list[Walk] = []
         while not walks:
             walks = await self._taken(take, list, CALL_EVERY_S, walking=True)
@@ -334,11 +337,7 @@ class Consumer(HintsAtMethods, Generic[K, V]):
                 self._progress.hand_back()
                 raise
         most = self.settings.max_poll_records if max_records is None else max_records
-
-        def take() -> dict[TopicPartition, list[ConsumerRecord[K, V]]]:
-            return self._progress.take(most)
-
-        return await self._taken(take, dict, timeout_ms / 1000)
+        return await self._taken(partial(self._progress.take, most), dict, timeout_ms / 1000)
 
     async def _taken(
         self, take: Callable[[], T], nothing: Callable[[], T], timeout_s: float, *, walking: bool = False
@@ -367,6 +366,7 @@ class Consumer(HintsAtMethods, Generic[K, V]):
             found = nothing() if telling else take()
             left_s = until - time.monotonic()
             if found or left_s <= 0:
+                self._subscription.handed_out()
                 return found
             wait = group.moved if group is not None and telling else fetcher.came
             await wait(min(left_s, CALL_EVERY_S))
@@ -571,8 +571,9 @@ class Consumer(HintsAtMethods, Generic[K, V]):
     def group_metadata(self) -> GroupMetadata:
         """Return the member's identity, for a producer that commits its offsets in a transaction.
 
-        It is to be taken along with the records, as soon as they are there: rebalances go on while they are
-        processed, and the next generation's would let them be committed though others may have them by then.
+        Its generation is the one in which records were handed out last, or there were none: rebalances go on
+        while the application works, and offsets of a generation that is over are refused, since others may
+        have the partitions. Before the first records, and in a method of the listener, it is that of now.
         """
         return self._subscription.member.group_metadata()
 

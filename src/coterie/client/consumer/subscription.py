@@ -116,6 +116,11 @@ class Subscription:
         membership = self.current
         return frozenset(self.assigned) if membership is None else membership.owned
 
+    def handed_out(self) -> None:
+        """Note that the application is handed what there was of what is owned, be it nothing."""
+        if self.membership is not None:
+            self.membership.handed_out()
+
     # Its end
 
     def give_up(self, done: Mapping[TopicPartition, OffsetAndMetadata]) -> "asyncio.Task[None] | None":

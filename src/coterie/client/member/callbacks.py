@@ -136,7 +136,7 @@ class Steps(Standing):
         if place.valid and place.protocol in self.assignors:
             self._notify_assignor(self.assignors[place.protocol], given)
         self._commit_at = now_ms + spaced(self.settings.auto_commit_interval_ms)
-        self.owned, self._owned_in = given, place
+        self.owned, self.owned_in = given, place
         self._pending = frozenset() if place.valid else given
 
     def _notify_assignor(self, assignor: Assignor, given: frozenset[TopicPartition]) -> None:

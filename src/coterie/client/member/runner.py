@@ -91,8 +91,8 @@ class Membership:
     ) -> None:
         """`progress` returns the consumed positions; with it the member commits them by itself.
 
-        `applied` is told what may be fetched and handed out, whenever that changes. The member joins when
-        the tasks are done that it comes `after`.
+        `applied` is told what may be fetched and handed out, whenever that changes, or the generation that
+        gave it. The member joins when the tasks are done that it comes `after`.
         """
         self.cluster, self.settings, self.alive = cluster, settings, alive
         self.listener = listener or RebalanceListener()
@@ -105,7 +105,7 @@ class Membership:
         self._progress, self._applied = progress, applied
         self._safe: dict[TopicPartition, int] = {}
         """Up to where each partition is known to be committed by this member."""
-        self._last_applied: frozenset[TopicPartition] = frozenset()
+        self._last_applied: tuple[frozenset[TopicPartition], m.Generation] = (frozenset(), m.NO_GENERATION)
         self._woken = asyncio.Event()
         self._address: Address | None = None
         self._parked = f"joins of {id(self)}"
@@ -148,9 +148,17 @@ class Membership:
         """Whether this very task runs a method of the listener."""
         return task in self._under_way and caller() is self
 
+    def handed_out(self) -> None:
+        """Note that records are handed out now, or that there are none."""
+        self.member.handed_out()
+
     def group_metadata(self) -> m.GroupMetadata:
-        """Return the member's identity, for a producer that commits offsets in its transactions."""
-        return self.member.metadata
+        """Return the member's identity, for a producer that commits offsets in its transactions.
+
+        It is that of the generation whose records were handed out last; in a method of the listener that of
+        now, as what is given up there may be committed still.
+        """
+        return self.member.metadata(current=caller() is self)
 
     def called(self) -> None:
         """Note a sign of life of the application; raise what it has to hear of (CP-2, CP-3)."""
@@ -373,9 +381,9 @@ class Membership:
             self.changed.set()
 
     def _apply(self) -> None:
-        fetchable = self.member.fetchable
-        if fetchable != self._last_applied:
-            self._last_applied = fetchable
+        applied = fetchable, _ = self.member.fetchable, self.member.owned_in
+        if applied != self._last_applied:
+            self._last_applied = applied
             if self._applied is not None:
                 self._applied(fetchable)
             self.changed.set()

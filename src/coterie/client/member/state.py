@@ -86,7 +86,9 @@ class Standing:
         """Whether it may have taken the place of an earlier self that had something to give up yet."""
         self._pending_error: BaseException | None = None
         self._out: dict[type[Request], Request] = {}
-        self._owned_in = NO_GENERATION
+        self.owned_in = NO_GENERATION
+        """The generation that gave what is owned."""
+        self._handed_out_in = NO_GENERATION
         self._pending: frozenset[TopicPartition] = frozenset()
         # The agenda.
         self._agenda: deque[Step] = deque()
@@ -125,7 +127,7 @@ class Standing:
     @property
     def at_work(self) -> bool:
         """Whether what is owned is what this generation gave, be it about to be given up."""
-        return self.phase is Phase.STABLE and self._owned_in == self.generation
+        return self.phase is Phase.STABLE and self.owned_in == self.generation
 
     @property
     def holds_owned(self) -> bool:
@@ -133,7 +135,7 @@ class Standing:
         what a rebalance has not taken away yet, though a newer generation has begun.
         """
         kept = self.protocol is RebalanceProtocol.COOPERATIVE and self.generation.valid
-        return self.phase is Phase.STABLE and (kept or self._owned_in == self.generation)
+        return self.phase is Phase.STABLE and (kept or self.owned_in == self.generation)
 
     @property
     def fetchable(self) -> frozenset[TopicPartition]:
@@ -148,10 +150,19 @@ class Standing:
             return frozenset(call.partitions)
         return NOTHING
 
-    @property
-    def metadata(self) -> GroupMetadata:
-        """The member's identity in commits (CB-14)."""
-        place = self.generation
+    def handed_out(self) -> None:
+        """Note that the application has been handed what there was of what is owned, be it nothing."""
+        if self.owned_in.valid:
+            self._handed_out_in = self.owned_in
+
+    def metadata(self, *, current: bool = False) -> GroupMetadata:
+        """The member's identity in commits: in the generation whose records were handed out last, as long as
+        there was any. If `current`, as the listener's methods are to see it (CB-14), in that of now, unless
+        it is lost: a commit in no generation is nobody's, and would be taken whoever has the partitions.
+        """
+        place = self._handed_out_in
+        if not place.valid or (current and self.generation.valid):
+            place = self.generation
         return GroupMetadata(self.settings.group_id, place.id, place.member_id, self.settings.instance_id)
 
     @property
