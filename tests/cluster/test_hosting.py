@@ -45,6 +45,7 @@ class Logs:
     def __init__(self) -> None:
         self.wanted: dict[TopicPartition, int] = {}
         self.configs: dict[TopicPartition, LogConfig] = {}
+        self.repeats = 0
 
     def begin(self, broker_epoch: int, history: str) -> None: ...
 
@@ -66,6 +67,9 @@ class Logs:
 
     def drained(self, done: Callable[[], None]) -> None:
         done()
+
+    def expect_repeats(self) -> None:
+        self.repeats += 1
 
     def when_room(self, callback: Callable[[], None]) -> None: ...
 
@@ -203,6 +207,7 @@ def test_all_that_is_known_of_who_leads_is_taken_before_anything_goes_by_it(rig:
             rig.hosting.fence()
         case _:
             rig.hosting.resume(anew=what == "resume anew")
+            assert rig.logs.repeats == 1, "what was sent away meanwhile comes again"
     assert (rig.led, len(rig.logs.wanted)) == (0, 0)
     assert rig.leaders.leader_epoch("orders", MANY - 1) == 2
     rig.work()

@@ -81,6 +81,10 @@ class LedLogs(Protocol):
         """Have `done` called when all that was appended so far is landed or refused."""
         ...
 
+    def expect_repeats(self) -> None:
+        """Take note that clients were sent away for a while, and send again what they had sent."""
+        ...
+
     def when_room(self, callback: Callable[[], None]) -> None:
         """Have `callback` called, once, when what is held is not too much any more."""
         ...
@@ -300,6 +304,7 @@ class NodeHosting:
         if self._over:
             return
         log.info("resumed: a heartbeat was answered, and nobody has taken over")
+        self._logs.expect_repeats()
         if not anew:
             self._elections.resume()
             return

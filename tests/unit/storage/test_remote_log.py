@@ -198,6 +198,36 @@ def test_who_is_fenced_appends_nothing_and_its_next_leader_has_what_landed():
     assert (log.end_offset, taken_over.end_offset, offsets(taken_over)) == (1, 1, [0])
 
 
+def test_a_producers_first_batch_is_its_first_where_others_may_have_been_sent_away():
+    """Of two in flight the first may be sent away, by a broker that is suspended for a moment or opens the
+    log, and the second be taken: librdkafka takes the first for written then.
+    """
+    log = a_log(a_store())
+    log.append(a_batch("of somebody else"), now_ms=NOW)
+
+    def is_taken(sequence: int, pid: int, *, at_ms: int) -> bool:
+        try:
+            log.append(idempotent(sequence, pid=pid), now_ms=at_ms)
+        except AppendRefused as refused:
+            codes.append(refused.code)
+            return False
+        return True
+
+    codes: list[Code] = []
+
+    assert not is_taken(1, 7, at_ms=NOW + COMES_AGAIN_MS)
+    assert is_taken(0, 7, at_ms=NOW + COMES_AGAIN_MS)
+    assert is_taken(1, 7, at_ms=NOW + COMES_AGAIN_MS)
+    later = NOW + COMES_AGAIN_MS + 1
+    assert is_taken(5, 8, at_ms=later), "what it has sent before may have been deleted"
+    log.expect_repeats()
+    assert not is_taken(5, 9, at_ms=later)
+    assert not is_taken(5, 9, at_ms=later + COMES_AGAIN_MS)
+    assert is_taken(6, 8, at_ms=later + COMES_AGAIN_MS)
+    assert is_taken(5, 9, at_ms=later + COMES_AGAIN_MS + 1)
+    assert codes == 3 * [Code.NOT_LEADER_OR_FOLLOWER]
+
+
 def test_at_a_new_leader_a_producers_batch_is_not_called_out_of_order_while_the_one_before_may_come():
     """It was sent away while the log was being opened, and may be there: whoever hears that the next one is
     out of order takes it for one that never was, and sends it anew.

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Final
 
 from coterie.base.codes import Code
+from coterie.base.errors import Corrupt
 from coterie.base.ids import TopicPartition
 from coterie.storage.config import LogConfig
 from coterie.storage.epochs import Epochs, begun, from_start, until_end
@@ -35,7 +36,7 @@ from coterie.wire.records.batches import HEADER_SIZE, read_header, scan
 from coterie.wire.records.visible import AbortedTransaction
 
 COMES_AGAIN_MS = 5_000
-"""So long after a leader epoch's first append a producer may be sending again what was sent away before."""
+"""So long after the first append that was taken a producer may be sending again what was sent away before."""
 
 
 class RemoteState:
@@ -96,7 +97,7 @@ class RemoteLog(PlacingLog):
         self.tail = Tail(cache or TailCache(), start_offset)
         self.compaction = LogCompaction(self, compacted_to)
         self._read_rows, self._recalls = read_rows, recalls
-        self._first_ms: int | None = None  # when something was first to be appended in this epoch
+        self._first_ms: int | None = None  # when something was first taken, since others were sent away
         self.producers = ProducerState()
         for _ in self.take_in(chunks):
             pass
@@ -150,15 +151,40 @@ class RemoteLog(PlacingLog):
         """
         refusal = self.lane.refusal
         if refusal is not None:
+            self.expect_repeats()
             raise refusal
         if self._first_ms is None:
             self._first_ms = now_ms
+        if now_ms - self._first_ms <= COMES_AGAIN_MS:
+            self._check_first(records)
         try:
             return super().append(records, now_ms=now_ms, **terms)
         except AppendRefused as refused:
             if refused.code is Code.OUT_OF_ORDER_SEQUENCE_NUMBER and self._may_lack_one(records, now_ms):
                 raise AppendRefused(Code.NOT_LEADER_OR_FOLLOWER, f"{refused}; it may come yet") from None
             raise
+
+    def expect_repeats(self) -> None:
+        """Take note that batches were sent away for a while, which may come again behind others."""
+        self._first_ms = None
+
+    def _check_first(self, records: bytes | bytearray | Prepared) -> None:
+        """Raise AppendRefused for a batch that is not its producer's first, where none has come before.
+
+        The first was sent away, perhaps a moment ago, and is sent again. If this one was taken before, it
+        would be refused as out of order; or not be sent at all: librdkafka takes what precedes a batch that
+        was written for written, too. After a while a producer may begin anywhere (KIP-360).
+        """
+        try:
+            header = records.header if isinstance(records, Prepared) else read_header(records)
+        except Corrupt:
+            return  # which others refuse
+        if header.base_sequence > 0 and header.producer_id not in self.producers.producers:
+            raise AppendRefused(
+                Code.NOT_LEADER_OR_FOLLOWER,
+                f"producer {header.producer_id} sent sequence {header.base_sequence}, and those before it may"
+                " come yet",
+            )
 
     def _may_lack_one(self, records: bytes | bytearray | Prepared, now_ms: int) -> bool:
         """Return whether a producer may have a batch before this one on its way here.
@@ -253,7 +279,7 @@ class RemoteLog(PlacingLog):
         """Have what comes be written in this epoch, unless a later one is known."""
         if epoch > self.latest_epoch:
             self._state.epochs = begun(self._state.epochs, epoch, self.end_offset)
-            self._first_ms = None
+            self.expect_repeats()
 
     # -- what has landed
 

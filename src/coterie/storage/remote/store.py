@@ -515,6 +515,11 @@ class RemoteStore:
         """Whether so much is held that no more is to be taken from clients, until there is room."""
         return any(lane.is_full for lane in self.lanes)
 
+    def expect_repeats(self) -> None:
+        """Take note that clients were sent away for a while, from all logs."""
+        for one in self.logs.values():
+            one.expect_repeats()
+
     def when_room(self, callback: Callable[[], None]) -> None:
         """Have `callback` called, once, when the store is not full any more."""
         self._when_room.append(callback)
