@@ -101,10 +101,11 @@ async def ours(voice: Voice, topic: str, settings: Settings) -> None:
         while not voice.stopping.is_set():
             found = await consumer.getmany(timeout_ms=POLL_MS)
             voice.read(runs_of(found))
+            # At once: the generation is the records', and a rebalance may end during the commit.
+            voice.stands(consumer.group_metadata().generation, consumer.assignment())
             if found:
                 with suppress(CoterieError):  # what was read is read again by whoever comes next
                     await consumer.commit()
-            voice.stands(consumer.group_metadata().generation, consumer.assignment())
         voice.say("closing", partitions=[])
 
 
