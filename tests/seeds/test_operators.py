@@ -26,7 +26,7 @@ from coterie.broker.cluster.image import Image, PartitionRow
 from coterie.broker.cluster.leaders import moved_to
 
 SEEDS = range(8)
-HUNTED = (127, *range(60))  # that one first which has found the planted fault
+HUNTED = (172, *range(60))  # that one first which has found the planted fault
 OPERATE = "operate"
 
 
