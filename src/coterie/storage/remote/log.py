@@ -32,7 +32,7 @@ from coterie.storage.remote.reading import DeletedRow, RowHeads, RowsWanted
 from coterie.storage.remote.recalled import ReadRows, RecalledLog, find_by_time, find_youngest
 from coterie.storage.remote.recalling import RecallCache, RecallReading
 from coterie.storage.remote.tail import JoinedBatches, Piece, Tail, TailCache, taken
-from coterie.wire.records.batches import HEADER_SIZE, read_header, scan
+from coterie.wire.records.batches import HEADER_SIZE, BatchHeader, read_header, scan
 from coterie.wire.records.visible import AbortedTransaction
 
 COMES_AGAIN_MS = 5_000
@@ -155,12 +155,13 @@ class RemoteLog(PlacingLog):
             raise refusal
         if self._first_ms is None:
             self._first_ms = now_ms
-        if now_ms - self._first_ms <= COMES_AGAIN_MS:
-            self._check_first(records)
+        if now_ms - self._first_ms > COMES_AGAIN_MS:
+            return super().append(records, now_ms=now_ms, **terms)
+        self._check_first(records)
         try:
             return super().append(records, now_ms=now_ms, **terms)
         except AppendRefused as refused:
-            if refused.code is Code.OUT_OF_ORDER_SEQUENCE_NUMBER and self._may_lack_one(records, now_ms):
+            if refused.code is Code.OUT_OF_ORDER_SEQUENCE_NUMBER and self._may_lack_one(records):
                 raise AppendRefused(Code.NOT_LEADER_OR_FOLLOWER, f"{refused}; it may come yet") from None
             raise
 
@@ -176,7 +177,7 @@ class RemoteLog(PlacingLog):
         was written for written, too. After a while a producer may begin anywhere (KIP-360).
         """
         try:
-            header = records.header if isinstance(records, Prepared) else read_header(records)
+            header = _first_header(records)
         except Corrupt:
             return  # which others refuse
         if header.base_sequence > 0 and header.producer_id not in self.producers.producers:
@@ -186,16 +187,13 @@ class RemoteLog(PlacingLog):
                 " come yet",
             )
 
-    def _may_lack_one(self, records: bytes | bytearray | Prepared, now_ms: int) -> bool:
+    def _may_lack_one(self, records: bytes | bytearray | Prepared) -> bool:
         """Return whether a producer may have a batch before this one on its way here.
 
         While the log was being opened its batches were sent away, and it sends them again one by one. Told
         that one is out of order it would take those before it for lost, and those may be there.
         """
-        assert self._first_ms is not None
-        if now_ms - self._first_ms > COMES_AGAIN_MS:
-            return False
-        header = records.header if isinstance(records, Prepared) else read_header(records)
+        header = _first_header(records)
         known = self.producers.producers.get(header.producer_id)
         if known is None or known.last is None or known.last.last_offset >= self._state.epochs[-1][1]:
             return False
@@ -499,3 +497,8 @@ class RemoteLog(PlacingLog):
         self.closed = True
         self.tail.leave()
         self._recalls.close(self)
+
+
+def _first_header(records: bytes | bytearray | Prepared) -> BatchHeader:
+    """Return the header of the first batch. Raises `Corrupt` where there is none."""
+    return records.header if isinstance(records, Prepared) else read_header(records)
