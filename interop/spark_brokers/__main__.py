@@ -24,7 +24,7 @@ from bench.kafka import SetupError
 from interop.places import SETTINGS, ThreeBrokers
 from interop.spark.applications import wait_for
 from interop.spark.topics import Feeder, Topic
-from interop.spark_kills.copying import Copier, numbers_in
+from interop.spark_kills.copying import Copier, insist_on_each_once, numbers_in, show_failures
 
 GROUP = "copy"
 NAMES = ("one", "other", "third")
@@ -128,16 +128,9 @@ def numbers_of(table: Path) -> Counter[int]:
 
 def account(source: Topic, found: Counter[int], copiers: Sequence[Copier]) -> None:
     """Raise AssertionError unless each record is there once."""
-    expected = range(1, len(source.places) + 1)
-    missing = [number for number in expected if not found[number]]
-    twice = [number for number, times in found.items() if times > 1]
-    assert not missing, f"{len(missing)} records are lost, the first {missing[0]}"
-    assert not twice, f"{len(twice)} records are there more than once, the first {min(twice)}"
-    assert len(found) == len(expected), "more was written than was read"
-    failures = [line for copier in copiers for line in copier.failures()]
-    for line in failures:
-        print(f"  {line[:400]}", flush=True)
-    print(f"  {len(found)} records, each once; {len(failures)} times a query began again", flush=True)
+    insist_on_each_once(source, found)
+    failed = show_failures(copiers)
+    print(f"  {len(found)} records, each once; {failed} times a query began again", flush=True)
 
 
 if __name__ == "__main__":

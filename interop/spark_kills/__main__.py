@@ -23,7 +23,7 @@ from pipeline.processes.process_tree import Process, signal_all
 from coterie.client.blocking.admin import BlockingAdmin
 from interop.spark.applications import wait_for
 from interop.spark.topics import Feeder, Topic
-from interop.spark_kills.copying import Copier, numbers_in
+from interop.spark_kills.copying import Copier, insist_on_each_once, numbers_in, show_failures
 from interop.spark_kills.moments import Moment, Watch, demand
 
 GROUP = "copy"
@@ -124,20 +124,13 @@ def chosen(
 
 def account(source: Topic, target: Topic, copiers: list[Copier]) -> None:
     """Raise AssertionError unless each record is there once."""
-    expected = range(1, len(source.places) + 1)
     found = numbers_in(target, isolation="read_committed")
-    missing = [number for number in expected if not found[number]]
-    twice = [number for number, times in found.items() if times > 1]
-    assert not missing, f"{len(missing)} records are lost, the first {missing[0]}"
-    assert not twice, f"{len(twice)} records are there more than once, the first {min(twice)}"
-    assert len(found) == len(expected), "more was written than was read"
+    insist_on_each_once(source, found)
     aborted = numbers_in(target, isolation="read_uncommitted").total() - len(found)
-    failures = [line for copier in copiers for line in copier.failures()]
-    for line in failures:
-        print(f"  {line[:400]}", flush=True)
+    failed = show_failures(copiers)
     print(
         f"  {len(found)} records, each once; {aborted} more were written and aborted;"
-        f" {len(failures)} times a query failed and began again",
+        f" {failed} times a query failed and began again",
         flush=True,
     )
 

@@ -20,7 +20,7 @@ from pipeline.processes.process_tree import Process, readers_first, signal_all, 
 
 from interop.spark.topics import Topic
 
-__all__ = ["Copier", "numbers_in"]
+__all__ = ["Copier", "insist_on_each_once", "numbers_in", "show_failures"]
 
 WITHIN_S = 120.0
 SOON_S = 0.2  # confluent-kafka waits so long for the whole number that it is asked for
@@ -184,3 +184,21 @@ def numbers_in(topic: Topic, *, isolation: str) -> Counter[int]:
                 found[int(message.value() or b"")] += 1
     consumer.close()
     return found
+
+
+def insist_on_each_once(source: Topic, found: Counter[int]) -> None:
+    """Raise AssertionError unless each number that was produced was found once, and no other."""
+    expected = range(1, len(source.places) + 1)
+    missing = [number for number in expected if not found[number]]
+    twice = [number for number, times in found.items() if times > 1]
+    assert not missing, f"{len(missing)} records are lost, the first {missing[0]}"
+    assert not twice, f"{len(twice)} records are there more than once, the first {min(twice)}"
+    assert len(found) == len(expected), "more was written than was read"
+
+
+def show_failures(copiers: Sequence[Copier]) -> int:
+    """Print what the queries of applications have failed with, and return how often they did."""
+    failures = [line for copier in copiers for line in copier.failures()]
+    for line in failures:
+        print(f"  {line[:400]}", flush=True)
+    return len(failures)
