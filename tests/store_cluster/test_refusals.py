@@ -302,3 +302,30 @@ def test_a_broker_that_waits_ends_with_a_signal_and_shows_nobody_the_password(tm
     assert PASSWORD not in broker.log
 
     assert broker.wait() == -signal.SIGTERM
+
+
+def test_a_database_that_a_broker_serves_from_is_not_taken_for_a_backups(
+    server: Server, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    url = server.url(server.new_database())
+    broker = StoreBroker(7, url, tmp_path / "log", {})
+
+    def restored(*words: str) -> tuple[object, str]:
+        with pytest.raises(SystemExit) as ended:
+            main(["store", "restored", url, *words])
+        return ended.value.code, capsys.readouterr().err
+
+    try:
+        broker.start()
+        code, said = restored()
+        served_on = "is over" not in broker.log
+        confirmed, _ = restored("--yes")
+        while "broker epoch 1 is over" not in broker.log:
+            assert broker.process is not None
+            assert broker.process.poll() is None
+            time.sleep(0.01)
+    finally:
+        broker.kill()
+
+    assert (code, served_on, confirmed) == (1, True, 0)
+    assert "broker 7 serves from this database, so nothing is changed" in said

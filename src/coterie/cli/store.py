@@ -100,18 +100,20 @@ def lines_of_facts(facts: StoreFacts) -> Iterator[str]:
 
 @command.command("restored")
 @url_argument
+@click.option("--yes", "though_served", is_flag=True, help="Do it though brokers serve from the database.")
 @output_option
-def restored_command(url: str, output: str) -> None:
+def restored_command(url: str, though_served: bool, output: str) -> None:
     """Have brokers and clients notice that a backup was brought back.
 
-    To be run on the database that was made of it, before brokers serve. What was decided after the backup
-    is gone: no broker of before appends any more, all are to begin anew, and epochs and producer ids go on
-    far ahead of those that were given out meanwhile, so that clients see that logs are shorter.
+    To be run on the database that was made of it, before brokers serve: while some do it is refused. What was
+    decided after the backup is gone: no broker of before appends any more, all are to begin anew, and epochs
+    and producer ids go on far ahead of those that were given out meanwhile, so that clients see that logs are
+    shorter.
     """
     address = address_of(url)
     from coterie.storage.postgres.restored import go_on_restored
 
-    done = run_async(go_on_restored(address))
+    done = run_async(go_on_restored(address, though_served=though_served))
     show(CommandResult(done._asdict(), lines_of_restoration(done)), output)
 
 

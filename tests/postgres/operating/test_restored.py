@@ -128,8 +128,8 @@ def test_the_sessions_of_brokers_that_were_faster_are_ended(
         await migrating.execute("SELECT pg_advisory_lock(7, -1)")
         ended = asyncio.Event()
         member.add_termination_listener(lambda _: ended.set())
-        may_not = await go_on_restored(plain)
-        may = await go_on_restored(address)
+        may_not = await go_on_restored(plain, though_served=True)
+        may = await go_on_restored(address, though_served=True)
         await ended.wait()
         is_left = not migrating.is_closed()
         migrating.terminate()
@@ -139,6 +139,34 @@ def test_the_sessions_of_brokers_that_were_faster_are_ended(
         assert asyncio.run(play()) == ((3,), (), True)
     finally:
         server.sql("postgres", "DROP ROLE restorer")
+
+
+def test_brokers_that_serve_are_named_and_nothing_is_changed_unless_that_is_confirmed(
+    server: Server, database: str, address: DatabaseAddress
+):
+    server.sql(database, ROWS)
+    runner = CliRunner()
+
+    async def play() -> tuple[str, str]:
+        members = [await connect(address) for _ in range(2)]
+        try:
+            await members[0].execute("SELECT pg_advisory_lock(7, 12)")
+            one = await asyncio.to_thread(runner.invoke, cli, ["store", "restored", address.url])
+            await members[1].execute("SELECT pg_advisory_lock(7, 3)")
+            several = await asyncio.to_thread(runner.invoke, cli, ["store", "restored", address.url])
+        finally:
+            for member in members:
+                member.terminate()
+        return str(one.exception), str(several.exception)
+
+    one, several = asyncio.run(play())
+    versions = server.sql(database, "SELECT version, restoration FROM coterie.cluster")
+    lanes = server.sql(database, "SELECT count(*) FROM coterie.lanes")
+
+    assert "broker 12 serves from this database, so nothing is changed" in one
+    assert "brokers 3, 12 serve from this database" in several
+    assert "stop them and run this again, or run it with --yes" in several
+    assert (versions, lanes) == ("40|", "2")
 
 
 def test_without_tables_there_is_nothing_to_go_on_with(server: Server):

@@ -7,10 +7,12 @@ before appends any more.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import asyncpg
 
+from coterie.base.errors import CoterieError
 from coterie.storage.postgres.advice import connected
 from coterie.storage.postgres.connecting import DatabaseAddress
 from coterie.storage.postgres.schema import insist_on_schema, read_cluster
@@ -52,17 +54,34 @@ class Restored(NamedTuple):
     connected: tuple[int, ...] = ()
 
 
-async def go_on_restored(address: DatabaseAddress) -> Restored:
+async def go_on_restored(address: DatabaseAddress, *, though_served: bool = False) -> Restored:
     """Have the database be of a history of its own, with epochs that nobody was given before.
 
     Again, it does the same once more, which does no harm. Raises `CoterieError` where the database cannot be
-    reached or refuses.
+    reached or refuses, and where brokers are connected, unless it is to be done all the same.
     """
     async with connected(address) as connection:
         cluster = insist_on_schema(await read_cluster(connection), address)
+        if not though_served:
+            _insist_on_no_brokers(await connection.fetch(MEMBERSHIPS), address)
         async with transaction(connection, lock_timeout=COMMAND_LOCK_MS):
             version, partitions = await _move_on(connection)
         return Restored(cluster.cluster_id, version, partitions, await _cut_off(connection))
+
+
+def _insist_on_no_brokers(memberships: Sequence[tuple[int, int]], address: DatabaseAddress) -> None:
+    """Raise `CoterieError` where brokers are connected: it may not be the database that was meant."""
+    brokers = sorted(broker_id for _, broker_id in memberships)
+    if brokers:
+        ids = ", ".join(map(str, brokers))
+        serve, them = (
+            (f"broker {ids} serves", "it") if len(brokers) == 1 else (f"brokers {ids} serve", "them")
+        )
+        raise CoterieError(
+            f"{address}: {serve} from this database, so nothing is changed. If it was made of a backup, stop"
+            f" {them} and run this again, or run it with --yes: then who serves begins anew, and what clients"
+            " remember of later records is void"
+        )
 
 
 async def _move_on(connection: Connection) -> tuple[int, int]:
