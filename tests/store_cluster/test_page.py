@@ -24,10 +24,12 @@ PORTS = ("9092", "9093", "9094")
 
 
 @contextmanager
-def running(command: str, environment: dict[str, str]) -> Iterator[str]:
+def running(command: str) -> Iterator[str]:
     """Yield the first line that a command prints; it is ended afterwards."""
     program, *words = shlex.split(command)
     assert program == "coterie"
+    # Which would have each process compile all of its modules.
+    environment = {name: text for name, text in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     with subprocess.Popen(
         [sys.executable, "-m", "coterie", *words],
         stdout=subprocess.PIPE,
@@ -55,15 +57,11 @@ def commands(server: Server) -> list[str]:
     return text.replace("postgresql://localhost/coterie", server.url("coterie")).splitlines()
 
 
-def test_three_commands_make_three_brokers_that_share_topics_and_groups(
-    commands: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)  # each would compile all of its modules
-    environment = dict(os.environ)
+def test_three_commands_make_three_brokers_that_share_topics_and_groups(commands: list[str]) -> None:
     client = Confluent()
 
     with ExitStack() as brokers:
-        ready = [brokers.enter_context(running(command, environment)) for command in commands]
+        ready = [brokers.enter_context(running(command)) for command in commands]
         addresses = [line.split()[1] for line in ready]
         first, second, third = addresses
         with ConfluentAdmin(first) as admin:
