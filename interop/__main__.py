@@ -82,6 +82,7 @@ LANES = 2  # suites at once: most of a suite is waiting
 SUITE_S = 1500
 # Whole runs of `make test`, and of its half; an hour of runs; 3,000 seeds, some 25 minutes of one core.
 LONGER_S = {"first_run": 7200, "pythons": 3600, "consistency": 7200, "simulator": 3000}
+ENDS_WITHIN_S = 5.0  # standard error, which a server that a suite has left behind may hold open
 LINES_OF_AN_END = 20  # of a suite that broke off: all that was said is far above, if it was kept
 SUITES: set[int] = set()
 """The process groups of the suites that run."""
@@ -244,22 +245,28 @@ def run_suite(name: str, *, bootstrap: str, data: Path, work: Path, on: str) -> 
     print(f"== {name}", flush=True)
     begun = time.monotonic()
     outcome = Outcome(name, on, datetime.date.today().isoformat())
+    last: deque[str] = deque(maxlen=LINES_OF_AN_END)
+    complaints, told = os.pipe()
+    showing = threading.Thread(target=show, args=(name, complaints, last), daemon=True)
+    showing.start()
     with subprocess.Popen(
         ["bash", str(HERE / name / "run.sh")],
         env=environment(name, bootstrap=bootstrap, data=data, work=work, on=on),
         stdout=subprocess.PIPE,
+        stderr=told,
         text=True,
         start_new_session=True,
     ) as process:
+        os.close(told)
         SUITES.add(process.pid)
         late = threading.Timer(LONGER_S.get(name, SUITE_S), os.killpg, (process.pid, signal.SIGKILL))
         late.start()
         assert process.stdout is not None
-        last: deque[str] = deque(maxlen=LINES_OF_AN_END)
         for line in process.stdout:
             last.append(line)
             print(f"{name}: {line}", end="", flush=True)
             read_line(outcome, line)
+        showing.join(ENDS_WITHIN_S)
         late.cancel()
         SUITES.discard(process.pid)
     if not outcome.passed and not outcome.failed and not outcome.skipped:  # a suite that is one check
@@ -270,6 +277,16 @@ def run_suite(name: str, *, bootstrap: str, data: Path, work: Path, on: str) -> 
     judge(outcome)
     print(f"-- {name}: {len(outcome.passed)} passed, {time.monotonic() - begun:.0f} s", flush=True)
     return outcome
+
+
+def show(name: str, complaints: int, last: deque[str]) -> None:
+    """Show behind a suite's name what comes from the pipe of its standard error, and count it among its last
+    lines: a traceback says why a suite broke off.
+    """
+    with open(complaints, errors="replace") as lines:
+        for line in lines:
+            last.append(line)
+            print(f"{name}: {line}", end="", file=sys.stderr, flush=True)
 
 
 def environment(name: str, *, bootstrap: str, data: Path, work: Path, on: str) -> dict[str, str]:

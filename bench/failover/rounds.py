@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench.failover.filling import fill_groups, fill_offsets, fill_partitions, make_topics
-from bench.failover.phases import Phases, phases
+from bench.failover.phases import LOADED, Phases, phases
 from bench.failover.probe import TOPIC, Address, Member, Probe, longest, served_again
 from bench.postgres import Server
 from bench.store_cluster import StoreBroker, StoreCluster
@@ -17,6 +17,7 @@ from coterie.base.hashes import coordinator_partition
 from coterie.base.topic_names import OFFSETS_TOPIC
 
 SETTLED_S, WATCHED_S = 3.0, 6.0
+LOADED_WITHIN_S = 60.0
 
 
 class Round(NamedTuple):
@@ -45,15 +46,16 @@ class Rounds:
         """Return what so many rounds show."""
         self.probe = Probe(self.addresses, self._groups, self._every_s)
         await self.probe.join()
+        at_first = await asyncio.to_thread(self.cluster.leaders, OFFSETS_TOPIC)
         await self._fill(how)
         self.probe.begin()
         found = []
         for at in range(number):
-            victim = await self._victim(how, at)
+            await asyncio.to_thread(self._until_loaded, at_first)
             await asyncio.sleep(SETTLED_S)
+            victim = await self._victim(how, at)
             found.append(await self._round(victim, how))
-            await asyncio.to_thread(victim.start)
-            await asyncio.sleep(1.0)
+            await asyncio.to_thread(self._start, victim)
         self.probe.end()
         return found
 
@@ -67,8 +69,31 @@ class Rounds:
             cluster = self.cluster
             await asyncio.to_thread(cluster.stop)
             await fill_groups(cluster.server.url(cluster.database))
+            for broker in cluster.brokers.values():
+                broker.mark()
             await asyncio.to_thread(cluster.start)
             self.probe.lost.set()
+
+    @staticmethod
+    def _start(broker: StoreBroker) -> None:
+        broker.mark()
+        broker.start()
+
+    def _until_loaded(self, leaders: list[int | None]) -> None:
+        """Return once everybody leads what it led at first, and has loaded it: what others still load since
+        they began is no part of what a death costs.
+        """
+
+        def is_loaded() -> bool:
+            loaded = {
+                (broker_id, found[1])
+                for broker_id, log in self.cluster.said().items()
+                for found in LOADED.finditer(log)
+            }
+            led = {(leader, f"{OFFSETS_TOPIC}-{number}") for number, leader in enumerate(leaders)}
+            return self.cluster.leaders(OFFSETS_TOPIC) == leaders and led <= loaded
+
+        self.cluster.until("all groups are loaded where they were at first", is_loaded, LOADED_WITHIN_S)
 
     async def _victim(self, how: str, at: int) -> StoreBroker:
         """Return the broker to go: who leads what there is much of, else each in turn."""

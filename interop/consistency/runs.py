@@ -5,6 +5,7 @@ from __future__ import annotations
 import faulthandler
 import re
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +13,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 
-from bench.kafka import SetupError
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import AdminClient
@@ -92,13 +92,14 @@ def run(
 
 
 def attempt(what: Callable[[], None], folder: Path) -> list[Problem]:
-    """Return what did not go on in time, if so; where everything stood is kept in the folder."""
+    """Return what did not go on, if so; where everything stood is kept in the folder."""
     try:
         what()
-    except (AssertionError, SetupError, KafkaException) as stuck:
+    except Exception as stuck:  # noqa: BLE001  whatever a client raises, what else was found is told, too
         with (folder / "threads.txt").open("a", encoding="utf-8") as file:
             faulthandler.dump_traceback(file, all_threads=True)
-        return [Problem(STUCK, str(stuck))]
+            traceback.print_exception(stuck, file=file)
+        return [Problem(STUCK, f"{type(stuck).__name__}: {stuck}")]
     return []
 
 

@@ -49,19 +49,36 @@ class Cast(NamedTuple):
 
 
 def cast_of(cluster: StoreCluster, topic: str) -> Cast:
-    """Return names whose roles are three brokers'. The internal topics are there."""
-    partition, leader = next((at, one) for at, one in enumerate(cluster.leaders(topic)) if one is not None)
-    taken = {leader}
+    """Return names whose roles are three brokers'. The internal topics are there. Raises `SetupError` where
+    a broker leads nothing of one for long: on a busy machine one is taken for dead now and then.
+    """
+    found: list[Cast] = []
 
-    def name(stem: str, internal: str) -> str:
+    def are_three() -> bool:
+        lead_as_preferred(cluster.bootstrap)
+        cast = _cast(cluster, topic)
+        found.extend([cast] if cast else [])
+        return cast is not None
+
+    cluster.until("three brokers have the three roles", are_three, BACK_WITHIN_S)
+    return found[0]
+
+
+def _cast(cluster: StoreCluster, topic: str) -> Cast | None:
+    leaders = cluster.leaders(topic)
+    partition = next((at for at, one in enumerate(leaders) if one is not None), 0)
+    taken = {leaders[partition]}
+
+    def name(stem: str, internal: str) -> str | None:
         for number in range(CANDIDATES):
-            broker = cluster.leader_of(internal, f"{stem}-{number}")
-            if broker not in taken:
+            broker = cluster.led_by(internal, f"{stem}-{number}")
+            if broker is not None and broker not in taken:
                 taken.add(broker)
                 return f"{stem}-{number}"
-        raise AssertionError(f"one broker leads all of {internal}")
+        return None
 
-    return Cast(name("copier", TRANSACTIONS_TOPIC), name("copying", OFFSETS_TOPIC), topic, partition)
+    transactional_id, group = name("copier", TRANSACTIONS_TOPIC), name("copying", OFFSETS_TOPIC)
+    return Cast(transactional_id, group, topic, partition) if transactional_id and group else None
 
 
 def die(cluster: StoreCluster, broker_id: int, how: Kind) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +18,8 @@ else touch "$MARK"; echo "ok steady"; echo "FAILED late: not within 30 s"; fi
 """
 FAILS_ALWAYS = 'echo "FAILED wrong: 1 is not 2"'
 BREAKS_OFF = 'echo "ok first"; echo "the last words"; exit 7'
+RAISES = 'echo "ok first"; echo "KeyError: 3" >&2; exit 1'
+LEAVES_ONE_BEHIND = 'sleep 60 >/dev/null & echo $! >"$MARK"; echo "ok first"'
 
 Suites = Callable[..., list[Outcome]]
 
@@ -105,3 +109,20 @@ def test_several_brokers_may_have_a_list_of_their_own_of_what_must_pass(
         running.judge(outcome)
 
     assert [(one.failed, one.known) for one in outcomes] == [(["consume"], []), ([], ["consume"])]
+
+
+def test_of_a_suite_that_broke_off_what_it_wrote_to_standard_error_is_told(suites: Suites) -> None:
+    (mixed,) = suites(mixed=RAISES)
+
+    assert "KeyError: 3" in mixed.whys["runs-to-its-end"]
+
+
+def test_who_is_left_behind_with_the_standard_error_of_a_suite_keeps_nobody(
+    suites: Suites, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(running, "ENDS_WITHIN_S", 0.1)
+
+    (mixed,) = suites(mixed=LEAVES_ONE_BEHIND)
+
+    os.kill(int((tmp_path / "mixed.mark").read_text()), signal.SIGKILL)
+    assert mixed.passed == ["first"]
