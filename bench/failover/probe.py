@@ -21,6 +21,7 @@ FIND_EVERY_S = 0.01
 REFUSED_S = 0.1  # so long an address is not tried that refuses connections
 JOIN, HEARTBEAT, COMMIT, SYNC, FIND = 11, 12, 8, 14, 10
 VERSIONS = {JOIN: 5, HEARTBEAT: 3, COMMIT: 7, SYNC: 3, FIND: 4}  # before tags: errors lie at the end
+LIST_GROUPS = (16, 4)
 NOT_HERE = (15, 16)
 MEMBER_ID_REQUIRED = 79
 SIZE, ERROR = struct.Struct(">i"), struct.Struct(">h")
@@ -62,6 +63,12 @@ async def ask(address: Address, request: Any) -> Any:
         return await asking.ask(request)
     finally:
         asking.close()
+
+
+async def has_loaded(address: Address) -> bool:
+    """Return whether a broker has loaded all groups that it coordinates."""
+    answer = await ask(address, messages.request(*LIST_GROUPS, states_filter=("Dead",)))  # which none is
+    return not answer.error_code
 
 
 class Member(asyncio.Protocol):

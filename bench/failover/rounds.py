@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench.failover.filling import fill_groups, fill_offsets, fill_partitions, make_topics
-from bench.failover.phases import LOADED, Phases, phases
-from bench.failover.probe import TOPIC, Address, Member, Probe, longest, served_again
+from bench.failover.phases import Phases, phases
+from bench.failover.probe import TOPIC, Address, Member, Probe, has_loaded, longest, served_again
+from bench.kafka import SetupError
 from bench.postgres import Server
 from bench.store_cluster import StoreBroker, StoreCluster
 from coterie.base.hashes import coordinator_partition
@@ -51,11 +52,11 @@ class Rounds:
         self.probe.begin()
         found = []
         for at in range(number):
-            await asyncio.to_thread(self._until_loaded, at_first)
+            await self._until_loaded(at_first)
             await asyncio.sleep(SETTLED_S)
             victim = await self._victim(how, at)
             found.append(await self._round(victim, how))
-            await asyncio.to_thread(self._start, victim)
+            await asyncio.to_thread(victim.start)
         self.probe.end()
         return found
 
@@ -69,31 +70,21 @@ class Rounds:
             cluster = self.cluster
             await asyncio.to_thread(cluster.stop)
             await fill_groups(cluster.server.url(cluster.database))
-            for broker in cluster.brokers.values():
-                broker.mark()
             await asyncio.to_thread(cluster.start)
             self.probe.lost.set()
 
-    @staticmethod
-    def _start(broker: StoreBroker) -> None:
-        broker.mark()
-        broker.start()
-
-    def _until_loaded(self, leaders: list[int | None]) -> None:
+    async def _until_loaded(self, leaders: list[int | None]) -> None:
         """Return once everybody leads what it led at first, and has loaded it: what others still load since
-        they began is no part of what a death costs.
+        they began is no part of what a death costs. Raises `SetupError` where that takes too long.
         """
-
-        def is_loaded() -> bool:
-            loaded = {
-                (broker_id, found[1])
-                for broker_id, log in self.cluster.said().items()
-                for found in LOADED.finditer(log)
-            }
-            led = {(leader, f"{OFFSETS_TOPIC}-{number}") for number, leader in enumerate(leaders)}
-            return self.cluster.leaders(OFFSETS_TOPIC) == leaders and led <= loaded
-
-        self.cluster.until("all groups are loaded where they were at first", is_loaded, LOADED_WITHIN_S)
+        until = time.monotonic() + LOADED_WITHIN_S
+        while not (
+            await asyncio.to_thread(self.cluster.leaders, OFFSETS_TOPIC) == leaders
+            and all([await has_loaded(address) for address in self.addresses])
+        ):
+            if time.monotonic() > until:
+                raise SetupError(f"not all groups are loaded within {LOADED_WITHIN_S:.0f} s")
+            await asyncio.sleep(0.1)
 
     async def _victim(self, how: str, at: int) -> StoreBroker:
         """Return the broker to go: who leads what there is much of, else each in turn."""
