@@ -21,6 +21,15 @@ NAMED = re.compile(r"`([a-z_/]+\.py):([A-Za-z_][\w.]*)`")
 LINK = re.compile(r"\]\(([^)#\s:]+)(?:#[^)\s]*)?\)")
 WALKS = ("life-of-a-joingroup.md", "life-of-a-record.md")
 IN_ORDER = ("assign", "client", "cli", "spark", "storage")
+RATE = re.compile(r"(?<![\w.-])\d[\d,.]*(?:/s| (?:µs|us|us/MB|MB/s|microseconds)| (?:\w+ )?a second)(?!\w)")
+AMOUNT = re.compile(r"(?<![\w.-])\d[\d,.]* ?(?:ms|s|min|minutes|hours|KB|MB|GB|x|times|%)(?![\w.=/-])")
+OF_A_MEASUREMENT = re.compile(
+    r"[Mm]easured|[Mm]edian|\bload \d|\bcores\b|\bCPU\b|\bquiet\b|by turns|(?:busy|loaded) machine|\d pairs"
+)
+MADE_BY = re.compile(r"python -m \w|make (?:bench|run|interop)|interop/run|\btests/[\w/]+\.py|\bbench/\w")
+MADE_ON = re.compile(r"20\d\d-\d\d-\d\d(?!T)")
+RUN = re.compile(r"python -m ([a-z_][\w.]*)")
+INSTALLED = {"asyncio", "coterie", "pip", "pytest", "venv"}
 PAGES = [*sorted(DOCS.rglob("*.md")), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
 
 
@@ -44,6 +53,42 @@ def test_the_drawing_of_who_imports_whom_is_current():
     page = (DOCS / "architecture.md").read_text(encoding="utf-8")
 
     assert script.drawn(page) == page
+
+
+def sections(text: str) -> list[str]:
+    """Return what stands between the headings of a page, without programs and what they print."""
+    outside = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
+    return re.split(r"^#+ .*$", outside.replace("by\nhand", "by hand"), flags=re.MULTILINE)
+
+
+def is_measured(paragraph: str) -> bool:
+    """Return whether a paragraph, or a table, has a figure that somebody must have measured."""
+    return bool(RATE.search(paragraph) or (OF_A_MEASUREMENT.search(paragraph) and AMOUNT.search(paragraph)))
+
+
+@pytest.mark.parametrize("page", PAGES[:-1], ids=lambda path: path.name)
+def test_what_was_measured_is_told_with_what_measured_it_and_the_date(page: Path):
+    """In the same section. A decision tells of its day, and may have measured by hand."""
+    untold = []
+    for section in sections(page.read_text(encoding="utf-8")):
+        by = MADE_BY.search(section) or ("by hand" in section and page.parent.name == "decisions")
+        if not (by and MADE_ON.search(section)):
+            untold += [one.strip() for one in section.split("\n\n") if is_measured(one)]
+
+    assert untold == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_every_module_that_a_page_has_run_is_there(page: Path):
+    named = {*RUN.findall(page.read_text(encoding="utf-8"))}
+    places = [ROOT, ROOT / "tests", ROOT / "src"]
+
+    assert {
+        name
+        for name in named - INSTALLED
+        if not any((place / name.replace(".", "/")).with_suffix(".py").is_file() for place in places)
+        and not any((place / name.replace(".", "/") / "__main__.py").is_file() for place in places)
+    } == set()
 
 
 @pytest.mark.parametrize("page", WALKS)

@@ -159,10 +159,9 @@ class ConsumerOptions(ClientOptions, total=False):
     out. Default: ().
     """
     decoder: str
-    """Ours: "compiled" reads batches of 250 records and more that differ in size up to three times as fast as
-    "plain", and all others as that does; it takes half a second to load and needs `coterie[spark]`. "auto"
-    loads it, where that is installed, after a million records of such batches. Takes auto, plain or compiled.
-    Default: 'auto'.
+    """Ours: "compiled" reads batches of 250 records and more that differ in size faster than "plain", and all
+    others as that does; it takes a moment to load and needs `coterie[spark]`. "auto" loads it, where that is
+    installed, after a million records of such batches. Takes auto, plain or compiled. Default: 'auto'.
     """
     max_buffered_bytes: int | str
     """Ours: so much may be fetched and not yet handed out, as it came; then fetching waits. glibc is told to

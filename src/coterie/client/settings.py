@@ -272,9 +272,9 @@ class ConsumerSettings(ClientSettings):
     out.
     """
     decoder: str = setting("auto", rule="auto|plain|compiled")
-    """Ours: "compiled" reads batches of 250 records and more that differ in size up to three times as fast as
-    "plain", and all others as that does; it takes half a second to load and needs `coterie[spark]`. "auto"
-    loads it, where that is installed, after a million records of such batches.
+    """Ours: "compiled" reads batches of 250 records and more that differ in size faster than "plain", and all
+    others as that does; it takes a moment to load and needs `coterie[spark]`. "auto" loads it, where that is
+    installed, after a million records of such batches.
     """
     max_buffered_bytes: int = setting(64 << 20, rule="1..", kind="long")
     """Ours: so much may be fetched and not yet handed out, as it came; then fetching waits. glibc is told to
