@@ -19,6 +19,8 @@ from coterie.broker.processes import METADATA
 from coterie.broker.processes.sqlite import SqliteMetadata
 
 STOP_S = 30.0
+NO_ROOM = "CREATE TRIGGER no_room BEFORE INSERT ON topics BEGIN SELECT raise(ABORT, 'no room'); END"
+"""By it the file of the metadata refuses every new topic."""
 SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "6",

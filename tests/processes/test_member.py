@@ -21,6 +21,8 @@ from coterie.broker.processes.engine import SqliteEngine
 from coterie.broker.processes.member import RETRY_MS, ProcessMember
 from coterie.broker.processes.sqlite import ReadHeartbeats, SqliteMetadata
 
+from .several import NO_ROOM
+
 WITHIN_S = 20.0
 QUIET_S = 0.01
 ORDERS = UUID(int=1)
@@ -191,6 +193,54 @@ def test_what_is_refused_is_answered_with_the_reason(machine: Machine):
     machine.until(lambda: bool(broker.answers))
 
     assert broker.answers == [NotChanged(Why.NO_TOPIC)]
+
+
+def test_what_the_file_refuses_is_told_with_its_reason_and_the_next_change_is_made(
+    machine: Machine, caplog: pytest.LogCaptureFixture
+):
+    broker = machine.broker(1)
+    altered(machine, NO_ROOM)
+    for _ in range(2):
+        broker.propose(orders(1))
+    machine.until(lambda: len(broker.answers) == 2)
+    altered(machine, "DROP TRIGGER no_room")
+    broker.propose(orders(1))
+    machine.until(lambda: len(broker.answers) == 3)
+
+    assert broker.answers[:2] == [NotChanged(Why.REFUSED, reason="no room")] * 2
+    assert isinstance(broker.answers[2], Changed)
+    assert [one.getMessage() for one in caplog.records].count(f"cannot write {machine.path}: no room") == 1
+
+
+def test_who_is_refused_for_a_reason_that_may_last_connects_anew(machine: Machine):
+    broker = machine.broker(1)
+    altered(machine, "ALTER TABLE topics RENAME TO elsewhere")
+    broker.propose(orders(1))
+    machine.until(lambda: bool(broker.answers))
+    altered(machine, "ALTER TABLE elsewhere RENAME TO topics")
+    machine.until(lambda: isinstance(made(broker), Changed))
+
+    assert broker.answers[0] == NotChanged(Why.REFUSED, reason="no such table: topics")
+
+
+def made(broker: Broker) -> Any:
+    """Return what became of the last change, which is proposed again unless it was made."""
+    if not isinstance(broker.answers[-1], Changed):
+        broker.propose(orders(1))
+    return broker.answers[-1]
+
+
+def test_who_cannot_be_registered_for_want_of_room_is_later(machine: Machine):
+    altered(machine, NO_ROOM.replace("topics", "brokers"))
+    broker = Broker(machine, 1)
+    machine.brokers.append(broker)
+    broker.member.begin()
+    machine.until(lambda: machine.now_ms >= 3 * RETRY_MS)
+    registered_too_soon = broker.epoch
+    altered(machine, "DROP TRIGGER no_room")
+    machine.until(lambda: broker.epoch > 0)
+
+    assert (registered_too_soon, broker.exits, broker.serving) == (0, [], 1)
 
 
 def test_blocks_of_producer_ids_are_each_one_brokers(machine: Machine):

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import sqlite3
 import sys
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import confluent_kafka.admin
 import pytest
+from confluent_kafka.admin import NewTopic
 
 from clients.adapters import CLIENTS, Client, Membership, Message
 from clients.adapters.aio import end_loop
@@ -20,10 +22,11 @@ from clients.soon import soon, soon_is
 from clients.test_transactions import committed_values, read
 from coterie.base.hashes import coordinator_partition
 from coterie.base.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from coterie.broker.processes import METADATA
 from coterie.broker.processes.changes import FenceProcess
 from coterie.cli import main
 
-from .several import Several
+from .several import NO_ROOM, Several
 
 CONFLUENT = CLIENTS[0]
 PARTITIONS = 4
@@ -81,6 +84,24 @@ def test_a_broker_of_several_is_not_drained_and_that_says_why(
         "; a broker over files keeps its partitions, and those of --processes share anew at another N\n"
     )
     assert brokers.leaders(topic) == leaders
+
+
+def test_what_the_file_of_the_metadata_refuses_is_told_as_that_and_not_as_a_time_out(brokers: Several):
+    name = f"topic-{uuid.uuid4()}"
+    with closing(sqlite3.connect(brokers.data / METADATA, isolation_level=None)) as database:
+        database.execute(NO_ROOM)
+        try:
+            with CONFLUENT.admin(brokers.addresses[1]) as admin:
+                [refused] = admin.inner.create_topics([NewTopic(name, 1)]).values()  # type: ignore[attr-defined]
+                error = refused.exception(20).args[0]
+        finally:
+            database.execute("DROP TRIGGER no_room")
+
+    assert (error.name(), error.str()) == (
+        "UNKNOWN",
+        "The database of the cluster's metadata has refused the change: no room.",
+    )
+    new_topic(brokers)
 
 
 def test_all_brokers_are_listed_and_the_first_is_the_controller(brokers: Several):

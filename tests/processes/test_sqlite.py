@@ -8,7 +8,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
@@ -17,8 +17,16 @@ import pytest
 from cluster.engine_kit import Broker, EngineKit, topic
 from coterie.broker.cluster.changes import Changed, CreateTopics
 from coterie.broker.cluster.statements import ReadDelta
+from coterie.broker.processes import sqlite
 from coterie.broker.processes.engine import SqliteEngine
-from coterie.broker.processes.sqlite import MetadataFailed, MetadataUnusable, SqliteMetadata
+from coterie.broker.processes.sqlite import (
+    MetadataFailed,
+    MetadataUnusable,
+    SqliteMetadata,
+    WriteRefused,
+)
+
+from .several import NO_ROOM
 
 NAME = "coterie.cluster.sqlite"
 WITHIN_S = 20.0
@@ -225,16 +233,45 @@ def test_rows_that_do_not_belong_together_are_found(path: str):
 def test_a_statement_that_fails_ends_the_connection_and_changes_nothing(path: str):
     metadata, other = SqliteMetadata(path), SqliteMetadata(path)
     change(metadata, 1)
-    altered(path, "CREATE TRIGGER full BEFORE INSERT ON topics BEGIN SELECT raise(ABORT, 'no space'); END")
+    altered(path, "ALTER TABLE topics RENAME TO elsewhere")
 
-    with pytest.raises(MetadataFailed, match="no space"):
+    with pytest.raises(WriteRefused, match="no such table: topics") as refused:
         change(metadata, 2)
 
-    altered(path, "DROP TRIGGER full")
+    assert not refused.value.usable
+    altered(path, "ALTER TABLE elsewhere RENAME TO topics")
     with pytest.raises(MetadataFailed):
         metadata.version()
     assert other.version() == 1
     assert change(other, 2) == 2
+
+
+def test_a_statement_that_is_refused_changes_nothing_and_the_next_one_is_made(path: str):
+    metadata = SqliteMetadata(path)
+    change(metadata, 1)
+    altered(path, NO_ROOM)
+
+    with pytest.raises(WriteRefused, match="no room") as refused:
+        change(metadata, 2)
+
+    assert (refused.value.reason, refused.value.usable) == ("no room", True)
+    altered(path, "DROP TRIGGER no_room")
+    assert metadata.version() == 1
+    assert change(metadata, 2) == 2
+
+
+def test_of_a_change_that_waits_for_others_too_long_nothing_is_known(
+    path: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(sqlite, "LOCKED_MAX_S", 0.01)
+    metadata = SqliteMetadata(path)
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+
+        with pytest.raises(MetadataFailed, match="locked") as failed:
+            change(metadata, 1)
+
+    assert not isinstance(failed.value, WriteRefused)
 
 
 def test_a_change_that_is_announced_is_noticed_without_waiting_for_the_next_look(tmp_path: Path):

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from coterie.base.errors import CoterieError
 from coterie.broker.cluster.changes import Changed
-from coterie.broker.processes.sqlite import SqliteMetadata
+from coterie.broker.cluster.statements import Refused
+from coterie.broker.processes.sqlite import SqliteMetadata, WriteRefused
 
 if TYPE_CHECKING:
     from coterie.broker.cluster.statements import Answer
@@ -52,6 +53,7 @@ class SqliteEngine:
         self._changed = changed
         self._sessions: set[SqliteSession] = set()
         self._problem = ""  # why the last session has failed, if none has answered since
+        self._refusal = ""  # why nothing is written, if nothing was since
 
     def connect(
         self,
@@ -77,6 +79,7 @@ class SqliteEngine:
 
     def change_made(self) -> None:
         """Take note that a session has changed something."""
+        self._refusal = ""
         self.look()
         self._changed()
 
@@ -92,6 +95,12 @@ class SqliteEngine:
         if problem != self._problem:
             log.error("%s", problem, exc_info=None if isinstance(error, CoterieError) else error)
         self._problem = problem
+
+    def write_refused(self, error: WriteRefused) -> None:
+        """Log why nothing is written: once, though others ask for it again."""
+        if error.reason != self._refusal:
+            log.warning("%s", error)
+        self._refusal = error.reason
 
     def session_ended(self, session: SqliteSession) -> None:
         """Forget a session."""
@@ -154,11 +163,17 @@ class SqliteSession:
 
     def _answer(self, number: int, answer: Answer) -> None:
         answered = self._waiting.pop(number, None)
-        self._engine.session_answers()
+        if not isinstance(answer, Refused):
+            self._engine.session_answers()
         if isinstance(answer, Changed):
             self._engine.change_made()
         if answered is not None:
             answered(answer)
+
+    def _refuse(self, number: int, error: WriteRefused) -> None:
+        if error.usable:  # else the session ends by it
+            self._engine.write_refused(error)
+        self._answer(number, Refused(error.reason))
 
     def _notify(self, version: int) -> None:
         if self._open and self._notified is not None:
@@ -189,13 +204,22 @@ class SqliteSession:
             except Empty:
                 asked = None
             if asked is not None:
-                answer = metadata.execute(asked.statement)
-                self._post(partial(self._answer, asked.number, answer))
-                if isinstance(answer, Changed):
-                    self._saw(answer.version)
+                self._execute(metadata, asked)
             elif (now := metadata.changed_elsewhere()) != known:
                 known = now
                 self._saw(metadata.version())
+
+    def _execute(self, metadata: SqliteMetadata, asked: Asked) -> None:
+        try:
+            answer = metadata.execute(asked.statement)
+        except WriteRefused as error:
+            self._post(partial(self._refuse, asked.number, error))
+            if not error.usable:
+                raise
+            return
+        self._post(partial(self._answer, asked.number, answer))
+        if isinstance(answer, Changed):
+            self._saw(answer.version)
 
     def _saw(self, version: int) -> None:
         if version > self._version:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from coterie.broker.cluster.changes import Changed, NotChanged
@@ -17,6 +18,7 @@ from coterie.broker.cluster.statements import (
     BrokerHeartbeat,
     HeartbeatAnswer,
     ReadDelta,
+    Refused,
     ReserveProducerIds,
 )
 from coterie.broker.processes.changes import RegisterProcess, Static
@@ -103,9 +105,13 @@ class ProcessMember:
             return
         self._session, self.history = session, history
         if not self._broker_epoch:
-            session.send(self._registration, self._registered)
+            self._register(session)
         else:
             self._read(self.image.version)
+
+    def _register(self, session: SqliteSession) -> None:
+        if session is self._session:
+            session.send(self._registration, partial(self._registered, session))
 
     def _ended(self) -> None:
         """Connect again; what was proposed may have been made."""
@@ -114,13 +120,15 @@ class ProcessMember:
         self._made.give_up()
         self._later(RETRY_MS, self.begin)
 
-    def _registered(self, answer: Answer | None) -> None:
+    def _registered(self, session: SqliteSession, answer: Answer | None) -> None:
         match answer:
             case Changed(version):
                 self._broker_epoch = version
                 self._notified(version)
             case NotChanged():
                 self._exit_with(f"broker {self._registration.broker_id} is none of this cluster")
+            case Refused():  # as on a full disk; the engine has said why
+                self._later(RETRY_MS, partial(self._register, session))
 
     # -- images
 

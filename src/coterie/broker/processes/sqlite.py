@@ -51,6 +51,10 @@ APPLICATION_ID = 0x436F7465  # "Cote": by it SQLite's header says whose file it 
 SCHEMA = 1
 LOCKED_MAX_S = 5.0  # for so long a statement waits for others' changes
 LOOK_AGAIN_S = 0.005
+PASSING = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+"""Others are at it: the same may be made another time."""
+HARMLESS = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_TOOBIG)
+"""After these the connection is of use as before."""
 
 TABLES = (
     """CREATE TABLE cluster (one INTEGER PRIMARY KEY CHECK (one = 1), cluster_id TEXT NOT NULL,
@@ -83,6 +87,17 @@ class MetadataUnusable(CoterieError):
 
 class MetadataFailed(CoterieError):
     """A statement has failed. Whether it has happened is not known; the connection is closed."""
+
+
+class WriteRefused(MetadataFailed):
+    """A statement that writes is refused, as for want of room: nothing of it has happened, nor will. `reason`
+    is SQLite's; the connection is closed unless it is `usable`.
+    """
+
+    def __init__(self, path: str, error: sqlite3.Error, *, usable: bool) -> None:
+        super().__init__(f"cannot write {path}: {error}" if usable else _cannot_read(path, error))
+        self.reason = str(error)
+        self.usable = usable
 
 
 class ChangeFailed(Exception):
@@ -221,7 +236,9 @@ class SqliteMetadata:
         return self._run(lambda: self._number("SELECT version FROM cluster"))
 
     def execute(self, statement: SqliteStatement) -> Answer:
-        """Carry a statement out, whole, and return the answer. Raises `MetadataFailed`, `ChangeFailed`."""
+        """Carry a statement out, whole, and return the answer. Raises `MetadataFailed`, which is a
+        `WriteRefused` where nothing of it has happened, and `ChangeFailed`.
+        """
         match statement:
             case ReadHeartbeats():
                 return self._run(self._read_heartbeats)
@@ -237,6 +254,10 @@ class SqliteMetadata:
     def _run(self, work: Callable[[], R]) -> R:
         try:
             return work()
+        except WriteRefused as error:
+            if not error.usable:
+                self.close()
+            raise
         except (sqlite3.Error, ValueError, TypeError, KeyError, DoesNotFollow) as error:
             self.close()
             raise MetadataFailed(_cannot_read(self.path, error)) from error
@@ -252,12 +273,30 @@ class SqliteMetadata:
             raise
         self._database.execute("COMMIT")
 
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Have what is done within be one transaction that writes. Raises `WriteRefused` where it is known
+        that nothing of it was made: before the commit, or where that found no room.
+        """
+        committing = False
+        try:
+            with self._transaction("IMMEDIATE"):
+                yield
+                committing = True
+        except sqlite3.Error as error:
+            code = primary_code(error)
+            if code in PASSING or (committing and code != sqlite3.SQLITE_FULL):
+                raise
+            if self._database.in_transaction:
+                self._database.execute("ROLLBACK")
+            raise WriteRefused(self.path, error, usable=code in HARMLESS) from error
+
     def _number(self, query: str, values: Sequence[Any] = ()) -> int:
         (number,) = self._database.execute(query, values).fetchone()
         return int(number)
 
     def _heartbeat(self, heartbeat: BrokerHeartbeat) -> HeartbeatAnswer:
-        with self._transaction("IMMEDIATE"):
+        with self._writing():
             counted = self._database.execute(
                 "UPDATE heartbeats SET beats = beats + 1, seen = ? WHERE broker_id = (SELECT broker_id"
                 " FROM brokers WHERE broker_id = ? AND broker_epoch = ? AND state <> ?)",
@@ -279,7 +318,7 @@ class SqliteMetadata:
         return HeartbeatAnswer(counted, self._number("SELECT version FROM cluster"), brokers)
 
     def _reserve(self) -> ProducerIds:
-        with self._transaction("IMMEDIATE"):
+        with self._writing():
             first = self._number("SELECT next_producer_id FROM cluster")
             self._database.execute("UPDATE cluster SET next_producer_id = ?", (first + PRODUCER_ID_BLOCK,))
         return ProducerIds(first, PRODUCER_ID_BLOCK)
@@ -306,7 +345,7 @@ class SqliteMetadata:
     # -- changes
 
     def _change(self, change: MetadataChange) -> Changed | NotChanged:
-        with self._transaction("IMMEDIATE"):
+        with self._writing():
             image = self._brought_up()
             if isinstance(change, TakeOver) and self._beats_on(change):
                 return NotChanged(Why.BEATS_ON)
@@ -409,6 +448,11 @@ def _partition(row: tuple[Any, ...]) -> PartitionRow:
 def _quoted(path: str) -> str:
     """Return a path as SQLite's file URIs have it."""
     return path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+
+
+def primary_code(error: sqlite3.Error) -> int:
+    """Return the kind of an error, 0 where it is one of Python's."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
 def _cannot_read(path: str, error: Exception) -> str:
