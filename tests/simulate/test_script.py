@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from scenes import a_variant
 
-from coterie.simulate.scenario import read_script
+from coterie.simulate.scenario import DEPLOY, KIND, TOP, TROUBLES, Kind, read_script
 from coterie.simulate.timetable import timetable
 from coterie.simulate.values import BadScript, flat, span
 
@@ -168,3 +169,44 @@ def test_a_rolling_deploy_goes_on_when_all_of_a_batch_are_back():
         (85_000, "start", 3),
         (85_000, "start", 4),
     ]
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "simulator.md"
+NAMED = re.compile(r"`(\w[\w.]*)`")
+
+
+def rows_of(head: str) -> dict[str, tuple[str, str]]:
+    """Return the default and the sentence of each key in a table of the page."""
+    body = PAGE.read_text(encoding="utf-8").partition(f"| {head} |")[2].partition("\n\n")[0]
+    rows = [line.strip("|").split("|") for line in body.splitlines()[2:]]
+    return {
+        name: (default.strip().strip("`"), does.strip())
+        for names, _, default, does in rows
+        for name in NAMED.findall(names.partition("(")[0])
+    }
+
+
+def test_the_page_says_of_every_key_what_it_does():
+    top, members = rows_of("at the top"), rows_of("in `[members]`")
+    happens = rows_of("in a table of what happens")
+    keys = {*DEPLOY, "set", "to", "takes"}.union(*TROUBLES.values())
+
+    assert top.keys() == {*TOP, "title", "broker", "variant"}
+    assert members.keys() == KIND.keys()
+    assert happens.keys() == keys
+    assert all(does.endswith(".") for table in (top, members, happens) for _, does in table.values())
+
+
+def test_the_page_has_the_defaults_of_members():
+    told = {name: default for name, (default, _) in rows_of("in `[members]`").items()}
+    kind = read_script(
+        LEAST + "[members]\n" + "\n".join(f"{name} = {as_toml(text)}" for name, text in told.items()),
+        name="scene.toml",
+    )
+
+    assert kind.variants[0].kinds == (Kind(),)
+
+
+def as_toml(default: str) -> str:
+    """Return a default as a file has it: spans are texts."""
+    return f'"{default}"' if default[:1].isdigit() and not default.isdigit() else default

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -11,7 +13,7 @@ from coterie.cli.history import command
 from coterie.history.tables import History
 from coterie.simulate.values import BadScript
 from coterie.simulate.what_if.replay import Change, best_reading, foretold, replayed
-from coterie.simulate.what_if.what_if import AS_RECORDED, answers, questions
+from coterie.simulate.what_if.what_if import AS_RECORDED, KNOWN, answers, questions
 from unit.history.history_rig import CAPTURES, Tale, captured_history
 
 captured = pytest.mark.skipif(not CAPTURES.is_dir(), reason="the captures are not beside this checkout")
@@ -282,6 +284,29 @@ def test_what_cannot_be_asked_is_refused_with_what_would_be_right(text: str, say
         questions(text)
 
     assert says in str(refused.value)
+
+
+def test_the_page_says_of_every_setting_what_it_changes():
+    page = (Path(__file__).parents[2] / "docs" / "history.md").read_text(encoding="utf-8")
+    table = page.partition("| setting | takes | what it changes |")[2].partition("\n\n")[0]
+    rows = [line.strip("| ").split(" | ") for line in table.splitlines()[2:]]
+
+    assert {re.sub("`", "", name) for name, _, _ in rows} == {*KNOWN}
+    assert all(does.endswith(".") for _, _, does in rows)
+
+
+def test_questions_are_answered_as_they_were_asked_the_last_of_several_values_first():
+    asked = ["assignor=sticky|range,session.timeout.ms=10s|9s", "group.instance.id=on"]
+
+    texts = [one.text for text in asked for one in questions(text)]
+
+    assert texts == [
+        "assignor=sticky,session.timeout.ms=10s",
+        "assignor=sticky,session.timeout.ms=9s",
+        "assignor=range,session.timeout.ms=10s",
+        "assignor=range,session.timeout.ms=9s",
+        "group.instance.id=on",
+    ]
 
 
 @captured
