@@ -172,7 +172,11 @@ def in_typed_names(error: CoterieError, as_given: Iterable[str]) -> str:
 
     before, semicolon, advice = str(error).rpartition(";")
     if isinstance(error, WrongSetting | NoOffset):
-        return QUOTED_OR_NAME.sub(as_typed, str(error))
+        said = str(error)
+        for name in as_given:
+            if "-" in name:  # as Spring's have, and none of ours
+                said = said.replace(name.replace(".", "_"), name)
+        return QUOTED_OR_NAME.sub(as_typed, said)
     return before + semicolon + (QUOTED_OR_NAME.sub(as_typed, advice) if semicolon else advice)
 
 
@@ -200,7 +204,7 @@ def about_other_setting(said: str, name: str) -> str | None:
     from coterie.broker.config.settings import KNOWN
 
     unknown = f"there is no setting {name}"
-    if said != unknown and not said.startswith(f"{unknown}; did you mean "):
+    if said != unknown and not said.startswith(f"{unknown}; did you mean ") and name not in KNOWN:
         return None
     clients = clients_settings()
     every = clients.pop("clients")

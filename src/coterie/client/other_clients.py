@@ -68,6 +68,7 @@ SETTINGS = {
     "enable_partition_eof": "compare position(partition) with end_offsets(partitions)",
     "error_cb": "errors are raised by the call that meets them",
     "loop": "leave it out: the running loop is taken",
+    "num_partitions": "a topic has so many as it is created with: Admin.create_topics",
     "on_delivery": "await what send returns",
     "rebalance_listener": "subscribe(topics, listener=...)",
     "stats_cb": "leave it out",

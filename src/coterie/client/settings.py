@@ -60,6 +60,8 @@ INSTANCE_ID = re.compile(r"[A-Za-z0-9._-]{1,249}")
 SENT = ("client_id", "client_rack", "group_id", "group_instance_id", "transactional_id")
 LONGEST_NAME = 32_767
 JAAS = re.compile(r"""\b(username|password)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)')""")
+BEFORE_NAMES = re.compile(r"spring[._]kafka[._](?:(?:consumer|producer|admin)[._])?(?:properties[._])?")
+FUNCTIONS = {"deserializer": "bytes.decode", "serializer": "str.encode"}
 KINDS = {int: "int", bool: "boolean", str: "text"}
 
 
@@ -314,22 +316,31 @@ class ConsumerSettings(ClientSettings):
 
 def unknown(name: str, known: Iterable[str]) -> str:
     """Return the words for a setting that there is not."""
-    if "." in name and name.replace(".", "_") in known:
-        return f"there is no setting {name}; write {name.replace('.', '_')}"
-    if name in SETTINGS:
-        return f"there is no setting {name}; {SETTINGS[name]}"
-    if name in JAVAS:
+    written = as_written_here(name)
+    if written in known:
+        return f"there is no setting {name}; write {written}"
+    if written in SETTINGS:
+        return f"there is no setting {name}; {SETTINGS[written]}"
+    if written in JAVAS:
         return f"{name} is a setting of Kafka's Java clients that this client does not have; leave it out"
     from coterie.base.settings.topic import TOPIC  # only on the way to an error
 
-    if name.replace("_", ".") in TOPIC:
+    if written.replace("_", ".") in TOPIC:
         return f"{name} is a setting of topics, and none of this client; give it as a config of the topic"
     from coterie.client.producer.settings import ProducerSettings
 
     for whose, kind in (("consumers", ConsumerSettings), ("producers", ProducerSettings)):
-        if name in kind.__dataclass_fields__:
+        if written in kind.__dataclass_fields__:
             return f"{name} is a setting of {whose}, not of this client; leave it out here"
-    return f"there is no setting {name}{did_you_mean(name, known, likeness=0.5)}"
+    return f"there is no setting {name}{did_you_mean(written, known, likeness=0.5)}"
+
+
+def as_written_here(name: str) -> str:
+    """Return a name as settings are written here, of one as Java's clients (`key.deserializer`), Spring
+    (`spring.kafka.consumer.group-id`) or JavaScript's (`groupId`) have it.
+    """
+    bare = BEFORE_NAMES.sub("", name, count=1)
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", bare).replace(".", "_").replace("-", "_").lower()
 
 
 def types_of(one: Field[Any]) -> tuple[Any, ...]:
@@ -356,7 +367,9 @@ def taken(one: Field[Any], value: Any) -> Any:
             return tuple(value)
         if isinstance(value, wanted):
             return value
-    raise WrongSetting(f"{one.name} cannot be {value!r} ({type(value).__name__})")
+    usual = FUNCTIONS.get(one.name.rpartition("_")[2])
+    advice = f"; it takes a function, as {usual}, or is left out" if usual else ""
+    raise WrongSetting(f"{one.name} cannot be {value!r} ({type(value).__name__}){advice}")
 
 
 def checked(setting: Setting, value: Any) -> Any:

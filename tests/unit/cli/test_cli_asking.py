@@ -116,6 +116,19 @@ def test_a_brokers_setting_is_not_taken_for_a_misspelt_one_of_the_client(
         ("max.pol.records=3", "there is no setting max.pol.records; did you mean max.poll.records?"),
         ("xyz=3", "there is no setting xyz"),
         (
+            "spring.kafka.consumer.auto-offset-reset=earliest",
+            "there is no setting spring.kafka.consumer.auto-offset-reset; write auto.offset.reset",
+        ),
+        (
+            "key.serializer=x",
+            "key.serializer is a setting of producers, not of this client; leave it out here",
+        ),
+        (
+            "key.deserializer=org.apache.kafka.common.serialization.StringDeserializer",
+            "key.deserializer cannot be 'org.apache.kafka.common.serialization.StringDeserializer' (str); it "
+            "takes a function, as bytes.decode, or is left out",
+        ),
+        (
             "enable.auto.offset.store=false",
             "there is no setting enable.auto.offset.store; set enable.auto.commit=False, and call commit()",
         ),
