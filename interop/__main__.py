@@ -42,6 +42,7 @@ LIVE = ("topics", "records", "groups", "transactions", "conformance", "java", "k
 ALONE = (
     "clients_on_kafka",
     "kills",
+    "consistency",
     "crashes",
     "simulator",
     "mixed",
@@ -58,7 +59,7 @@ ALONE = (
 BY_NAME = (
     "anyrequest",
     "cluster",
-    "consistency",
+    "consistency_planted",
     "main_job",
     "postgres",
     "engine_seeds",
@@ -76,7 +77,15 @@ BY_NAME = (
 )
 AFTERWARDS = ("dumplog",)  # reads what the broker has written, once it has stopped
 # What these draw by chance is drawn anew in each run: a loss that the next run does not show is a loss.
-BY_CHANCE = ("kills", "cluster", "consistency", "exactly_once", "ledger_s3", "postgres")
+BY_CHANCE = (
+    "kills",
+    "cluster",
+    "consistency",
+    "consistency_planted",
+    "exactly_once",
+    "ledger_s3",
+    "postgres",
+)
 MOST_AGAIN = 3  # suites; where more have failed it is no moment of a busy machine
 LANES = 2  # suites at once: most of a suite is waiting
 SUITE_S = 1500

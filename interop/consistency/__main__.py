@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from bench.kafka import REPOSITORY, SetupError
 from bench.postgres import ensure_installed
 
 from interop.consistency.checks import Problem
-from interop.consistency.runs import NONE, STUCK, run
+from interop.consistency.runs import NONE, STUCK, again_if_stuck, run
 from interop.consistency.schedule import ALONE, Kind
 
 KEPT = REPOSITORY / ".cache" / "consistency"
@@ -84,7 +85,7 @@ def wrong_of(seeds: range, seconds: float, only: Kind | None) -> list[int]:
     """Run all; return the seeds whose runs showed something, and say so of each."""
     wrong = []
     for seed in seeds:
-        found = one_run(seed, seconds, only)
+        found = again_if_stuck(partial(one_run, seed, seconds, only), say)
         wrong += [seed] if found else []
         say(f"FAILED seed-{seed}: {found[0]} ({len(found)} in all)" if found else f"ok seed-{seed}")
     return wrong

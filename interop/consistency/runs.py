@@ -42,6 +42,7 @@ __all__ = [
     "SOURCE",
     "STUCK",
     "TARGET",
+    "again_if_stuck",
     "attempt",
     "create_topics",
     "read_all",
@@ -101,6 +102,17 @@ def attempt(what: Callable[[], None], folder: Path) -> list[Problem]:
             traceback.print_exception(stuck, file=file)
         return [Problem(STUCK, f"{type(stuck).__name__}: {stuck}")]
     return []
+
+
+def again_if_stuck(once: Callable[[], list[Problem]], say: Callable[[str], None]) -> list[Problem]:
+    """Return what a run shows that may not be; one that shows no more than that somebody is stuck is done
+    once more: a machine that is busy may do that, and a loss is none of it.
+    """
+    found = once()
+    if found and all(one.kind == STUCK for one in found):
+        say("once more, as somebody was stuck")
+        found = once()
+    return found
 
 
 def work(

@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from bench.kafka import REPOSITORY, SetupError
@@ -31,6 +32,7 @@ from interop.consistency.runs import (
     SOURCE,
     STUCK,
     TARGET,
+    again_if_stuck,
     attempt,
     create_topics,
     read_all,
@@ -78,7 +80,7 @@ def main() -> int:
         what = f"finds-{asked.planted}"
         say(f"ok {what}" if is_found else f"FAILED {what}: nothing was found")
         return 0 if is_found else 1
-    found = one_run(asked.rounds, HOWS)
+    found = again_if_stuck(partial(one_run, asked.rounds, HOWS), say)
     what = f"{found[0]} ({len(found)} in all)" if found else ""
     say(f"FAILED dying-by-turns: {what}" if found else "ok dying-by-turns")
     return 1 if found else 0
