@@ -436,7 +436,7 @@ def test_a_delta_that_does_not_follow_has_all_be_read_anew(rig: Rig):
 def test_what_every_broker_has_seen_is_the_least_of_them(rig: Rig):
     rig.answer(Counted(2, 3, 1, True, 4))
 
-    assert rig.life.seen_by_all == 4
+    assert rig.life.seen.by_all == 4
 
 
 # -- leaving
@@ -591,7 +591,7 @@ def test_a_broker_has_seen_what_it_was_elected_by_once_that_is_loaded(rig: Rig):
 def test_what_each_broker_has_seen_is_known_of_it(rig: Rig):
     rig.answer(Counted(2, 3, 1, True, 4), Counted(3, 6, 1, True, 7))
 
-    assert rig.life.seen == {2: 4, 3: 7}
+    assert rig.life.seen.by_broker == {2: 4, 3: 7}
 
 
 # -- leaving without an answer

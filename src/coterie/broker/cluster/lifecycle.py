@@ -39,6 +39,7 @@ from coterie.broker.cluster.changes import (
 )
 from coterie.broker.cluster.image import BrokerRow, BrokerState, Delta, DoesNotFollow, Endpoint, Image
 from coterie.broker.cluster.judging import Judging
+from coterie.broker.cluster.made import SeenByOthers, SeenHere
 from coterie.broker.cluster.statements import BrokerHeartbeat, HeartbeatAnswer, ReadDelta
 from coterie.broker.cluster.terms import LifecycleTerms, Retries
 
@@ -51,8 +52,6 @@ ANNOUNCE_AFTER_MS = 100
 """How long a broker that hands nothing over drains before others are asked to give it nothing more: to ask
 takes a change, and the one by which others lead would wait for it.
 """
-LOOK_MS = (5, 10, 20, 40, 80, 160)
-"""Where somebody waits for the images of others, the pauses before the looks how far they are."""
 SAY_SO_MS = 500
 """How long a broker that has left says so to those who come."""
 
@@ -88,13 +87,7 @@ class BrokerLifecycle:
         self.next_ms: int | None = 0
         self.image = Image()
         """The metadata that the broker goes by."""
-        self.seen_by_all = 0
-        """The version that the image of every other broker has reached which is not fenced."""
-        self.seen: dict[int, int] = {}
-        """The version that each of them has reached."""
-        self.awaited = 0
-        """The highest version that somebody has waited for all to have reached."""
-        self._looked = 0  # how often it was looked how far they are
+        self.seen = SeenByOthers()
         self._terms = terms
         self._registration = RegisterBroker(broker_id, incarnation, 0, listeners, rack, level, software)
         self._judging = Judging(terms)
@@ -117,8 +110,7 @@ class BrokerLifecycle:
         self._read = Retries()
         self._whole = True  # the next reading is of all rows: the image, if any, is not to be relied on
         self._anew = False  # it was read so since the broker has served
-        self._settled = 0  # the version up to which all that it is to lead of internal topics is loaded
-        self._unsettled = self._elected = False  # whether some is not; whether it was elected since all was
+        self._seen_here = SeenHere()
         # changes under way
         self._change: Change | None = None
         self._change_sent_ms = 0
@@ -200,8 +192,7 @@ class BrokerLifecycle:
         if heartbeat is self._heartbeat and self._phase is not Phase.ENDED:
             self._heartbeat = None
             self._newest = max(self._newest, answer.version)
-            self.seen = {one.broker_id: one.seen for one in answer.brokers if one.broker_id != self.broker_id}
-            self.seen_by_all = min(self.seen.values(), default=answer.version)
+            self.seen.take(answer.brokers, self.broker_id, answer.version)
             self._look_soon(now_ms)
             if answer.version < self.image.version:
                 self._read_all_anew()
@@ -233,7 +224,8 @@ class BrokerLifecycle:
                 self._whole = False
                 if self._phase is Phase.LIVE and delta.above and delta.is_waited_for:
                     self._heartbeat_at_ms = min(self._heartbeat_at_ms, now_ms)
-                self._elected |= any(row.leader == self.broker_id for row in delta.partitions)
+                if any(row.leader == self.broker_id for row in delta.partitions):
+                    self._seen_here.elected()
                 self._look_at_own_row(now_ms)
         return self._due_actions(now_ms)
 
@@ -285,8 +277,7 @@ class BrokerLifecycle:
         sooner than they are due for some moments.
         """
         self._look_at_clock(now_ms)
-        if version > self.awaited:
-            self.awaited, self._looked = version, 0
+        if self.seen.await_all(version):
             self._look_soon(now_ms)
         return self._due_actions(now_ms)
 
@@ -296,12 +287,9 @@ class BrokerLifecycle:
         at once where somebody is leaving, who may wait for it to hand over the next.
         """
         self._look_at_clock(now_ms)
-        self._unsettled = not all_
-        if all_:
-            self._settled = self.image.version
-            if self._elected and len(self.image.live) < len(self.image.unfenced):
-                self._heartbeat_at_ms = min(self._heartbeat_at_ms, now_ms)
-            self._elected = False
+        news = self._seen_here.settle(self.image.version, all_=all_)
+        if news and len(self.image.live) < len(self.image.unfenced):
+            self._heartbeat_at_ms = min(self._heartbeat_at_ms, now_ms)
         return self._due_actions(now_ms)
 
     def terminate(self, now_ms: int) -> list[Action]:
@@ -356,9 +344,9 @@ class BrokerLifecycle:
 
     def _look_soon(self, now_ms: int) -> None:
         """Have the next heartbeat be early if somebody waits for what the others have seen."""
-        if self.seen_by_all < self.awaited and self._looked < len(LOOK_MS):
-            self._heartbeat_at_ms = min(self._heartbeat_at_ms, now_ms + LOOK_MS[self._looked])
-            self._looked += 1
+        pause_ms = self.seen.look_within_ms()
+        if pause_ms is not None:
+            self._heartbeat_at_ms = min(self._heartbeat_at_ms, now_ms + pause_ms)
 
     def _serve_if_possible(self, now_ms: int) -> None:
         """Begin to serve, or to serve again: the epoch stands, and the image has what was decided with it."""
@@ -518,17 +506,15 @@ class BrokerLifecycle:
                 self._is_due(now_ms + self._terms.session_timeout_ms, now_ms)
                 self._actions.append(Connect())
         elif self.broker_epoch and self._heartbeat is None and self._is_due(self._heartbeat_at_ms, now_ms):
-            self._heartbeat = BrokerHeartbeat(self.broker_id, self.broker_epoch, self._seen)
+            self._heartbeat = BrokerHeartbeat(self.broker_id, self.broker_epoch, self._version_seen)
             self._sent_ms, self._heartbeat_at_ms = now_ms, now_ms + self._terms.heartbeat_interval_ms
             self._is_due(now_ms + self._terms.answer_late_ms, now_ms)
             self._actions.append(self._heartbeat)
 
     @property
-    def _seen(self) -> int:
+    def _version_seen(self) -> int:
         """The version that the broker goes by, and serves as the leader by."""
-        if self._whole:
-            return 0
-        return min(self._settled, self.image.version) if self._unsettled else self.image.version
+        return 0 if self._whole else self._seen_here.version(self.image.version)
 
     def _look_at_metadata(self, now_ms: int) -> None:
         wanted = self._whole or self._newest > self.image.version

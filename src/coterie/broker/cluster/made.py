@@ -1,16 +1,79 @@
-"""The changes that a broker has had made on behalf of its clients, until its own image shows them."""
+"""How far the images of brokers are: the others', as the engine shows them, and this one's, as it says of
+itself; and the changes that a broker has had made on behalf of its clients, until its own image shows them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from coterie.broker.cluster.changes import Change, Changed, CreateTopics, NotChanged, Proposed, Why
-from coterie.broker.cluster.statements import Answer, ProducerIds, Refused
+from coterie.broker.cluster.statements import Answer, Counted, ProducerIds, Refused
 
 SEEN_WITHIN_MS = 500
 """How long the maker of a topic waits for the other brokers to know of it, once this one does."""
 APPLIED_WITHIN_MS = 5_000
+LOOK_MS = (5, 10, 20, 40, 80, 160)
+"""Where somebody waits for the images of others, the pauses before the looks how far they are."""
+
+
+class SeenByOthers:
+    """The versions that the images of the other brokers have reached, and which somebody waits for."""
+
+    def __init__(self) -> None:
+        self.by_broker: dict[int, int] = {}
+        """The version that each has reached which is not fenced."""
+        self.by_all = 0
+        """The version that all of them have reached."""
+        self.awaited = 0
+        """The highest version that somebody has waited for all to have reached."""
+        self._looked = 0  # how often it was looked how far they are
+
+    def take(self, brokers: Iterable[Counted], me: int, version: int) -> None:
+        """Take note of what the engine shows, whose metadata are at a version."""
+        self.by_broker = {one.broker_id: one.seen for one in brokers if one.broker_id != me}
+        self.by_all = min(self.by_broker.values(), default=version)
+
+    def await_all(self, version: int) -> bool:
+        """Wait for the images of all to reach a version; return False if that was waited for before."""
+        if version <= self.awaited:
+            return False
+        self.awaited, self._looked = version, 0
+        return True
+
+    def look_within_ms(self) -> int | None:
+        """Return the pause before the next look, None if there is no hurry: nobody waits, or has for long."""
+        if self.by_all >= self.awaited or self._looked == len(LOOK_MS):
+            return None
+        self._looked += 1
+        return LOOK_MS[self._looked - 1]
+
+
+class SeenHere:
+    """The version that this broker goes by, and serves as the leader by."""
+
+    def __init__(self) -> None:
+        self._settled = 0  # the version up to which all that it is to lead of internal topics is loaded
+        self._unsettled = self._elected = False  # whether some is not; whether it was elected since all was
+
+    def elected(self) -> None:
+        """Take note that the image has this broker lead something that has changed."""
+        self._elected = True
+
+    def settle(self, version: int, *, all_: bool) -> bool:
+        """Take note whether all is loaded by the image, which is at a version. Return whether something has
+        come to be that others may wait for.
+        """
+        self._unsettled = not all_
+        if self._unsettled:
+            return False
+        self._settled = version
+        was_elected, self._elected = self._elected, False
+        return was_elected
+
+    def version(self, image_version: int) -> int:
+        """Return the version to say, where the image is at one."""
+        return min(self._settled, image_version) if self._unsettled else image_version
 
 
 @dataclass(slots=True, eq=False)

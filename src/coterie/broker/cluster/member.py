@@ -320,7 +320,7 @@ class ClusterMember:
             self._look_at_settled()
             self._give_back()
             if self._made:
-                self._made.answer(own=self._applied.version, all_=self.lifecycle.seen_by_all)
+                self._made.answer(own=self._applied.version, all_=self.lifecycle.seen.by_all)
             self._await_seen()
             self._arm_next()
         except Exception:
@@ -340,7 +340,7 @@ class ClusterMember:
 
     def _await_seen(self) -> None:
         awaited = max(self._made.awaited, self.giving.awaited)
-        if awaited > self.lifecycle.awaited:
+        if awaited > self.lifecycle.seen.awaited:
             self._happen(lambda now_ms: self.lifecycle.await_seen(awaited, now_ms))
 
     def _apply_image(self) -> None:
@@ -458,9 +458,9 @@ class ClusterMember:
             return
         self._give, self._gave_ms = False, now_ms
         if self.lifecycle.hands_over:
-            offers = giving.to_hand_over(self._applied, self.lifecycle.seen, self._hosting.weigh)
+            offers = giving.to_hand_over(self._applied, self.lifecycle.seen.by_broker, self._hosting.weigh)
         else:
-            offers = giving.due(self._applied, now_ms, self.lifecycle.seen, self._hosting.weigh)
+            offers = giving.due(self._applied, now_ms, self.lifecycle.seen.by_broker, self._hosting.weigh)
         for offer in offers:
             self._hosting.release(offer.partitions, partial(self._offer, giving, offer))
         if giving.all_handed_over and self.lifecycle.hands_over:
