@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -46,6 +46,7 @@ class Logs:
         self.wanted: dict[TopicPartition, int] = {}
         self.configs: dict[TopicPartition, LogConfig] = {}
         self.repeats = 0
+        self.drains: list[Collection[TopicPartition] | None] = []
 
     def begin(self, broker_epoch: int, history: str) -> None: ...
 
@@ -65,7 +66,8 @@ class Logs:
         if name in self.wanted:
             self.configs[name] = config
 
-    def drained(self, done: Callable[[], None]) -> None:
+    def drained(self, done: Callable[[], None], names: Collection[TopicPartition] | None = None) -> None:
+        self.drains.append(names)
         done()
 
     def expect_repeats(self) -> None:
@@ -203,6 +205,7 @@ def test_all_that_is_known_of_who_leads_is_taken_before_anything_goes_by_it(rig:
         case "release":
             last = PartitionKey(ORDERS, MANY - 1, 2)
             rig.hosting.release([last], lambda: done.append("drained"))
+            assert rig.logs.drains == [[TopicPartition("orders", MANY - 1)]], "nothing else is waited for"
         case "fence":
             rig.hosting.fence()
         case _:

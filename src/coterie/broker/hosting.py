@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -77,8 +77,10 @@ class LedLogs(Protocol):
         """Give a log other settings."""
         ...
 
-    def drained(self, done: Callable[[], None]) -> None:
-        """Have `done` called when all that was appended so far is landed or refused."""
+    def drained(self, done: Callable[[], None], names: Collection[TopicPartition] | None = None) -> None:
+        """Have `done` called when all that was appended so far, to some partitions or to any, is landed or
+        refused.
+        """
         ...
 
     def expect_repeats(self) -> None:
@@ -340,7 +342,7 @@ class NodeHosting:
             if topic is not None:
                 names.append(TopicPartition(topic.name, number))
         log.debug("to be given away: %s", _listed(names))
-        self._elections.drain(lambda: self._logs.drained(done), names)
+        self._elections.drain(lambda: self._logs.drained(done, names), names)
 
     def _register_anew(self) -> None:
         if self._broker_epoch and not self._over:

@@ -666,6 +666,40 @@ def test_it_is_drained_when_all_lanes_have_decided(brokers: Brokers, broker: Bro
     assert at == [2]
 
 
+def test_a_partition_is_drained_however_slow_the_lanes_of_others_are(brokers: Brokers, broker: Broker):
+    broker.log(OTHERS), broker.log(GROUPS)
+    brokers.fates["append"] = [Fate(effect_ms=5_000, answer_ms=5_000), Fate(effect_ms=20, answer_ms=30)]
+    broker.append("slow")
+    brokers.run()
+    broker.append("a", OTHERS)
+    at: list[list[str]] = []
+
+    broker.store.drained(lambda: at.append([*broker.landed]), [OTHERS])
+    broker.store.drained(lambda: at.append([*broker.landed]), [OTHERS, ORDERS])
+    brokers.settle()
+    assert at == [["a"]]
+    brokers.pass_ms(5_000)
+
+    assert at == [["a"], ["a", "slow"]]
+
+
+def test_a_partition_whose_log_is_not_open_is_drained_once_nothing_of_the_one_before_is_in_flight(
+    brokers: Brokers, broker: Broker
+):
+    broker.log(OTHERS)
+    brokers.fates["append"] = [Fate(effect_ms=50, answer_ms=60)]
+    broker.append("a")
+    brokers.run()
+    broker.store.drop(ORDERS)
+    broker.open(epoch=1)
+    at: list[list[str]] = []
+
+    broker.store.drained(lambda: at.append([*broker.landed]), [ORDERS])
+    brokers.settle()
+
+    assert at == [["a"]]
+
+
 def test_what_has_no_lanes_is_drained(brokers: Brokers, broker: Broker):
     broker.store.end()
     calls: list[int] = []

@@ -227,7 +227,7 @@ class FileLogs:
         elif missing is not None:
             self._missing[name] = missing._replace(log=missing.log._replace(config=config))
 
-    def drained(self, done: Callable[[], None]) -> None:
+    def drained(self, done: Callable[[], None], names: Collection[TopicPartition] | None = None) -> None:
         """Call `done`: nothing is in flight."""
         done()
 

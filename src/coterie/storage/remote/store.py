@@ -7,7 +7,7 @@ asked for in an epoch that is over by the time it comes is of no interest, and n
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from functools import partial
 from itertools import chain, islice
 from typing import ClassVar, Final, NamedTuple, Protocol
@@ -485,14 +485,14 @@ class RemoteStore:
         else:
             there.lane.ask(append)
 
-    def drained(self, done: Callable[[], None]) -> None:
+    def drained(self, done: Callable[[], None], names: Collection[TopicPartition] | None = None) -> None:
         """Have `done` called, once, when all that was asked for or appended so far is landed or refused, and
-        all has been looked at that `go_on` looks at.
+        all has been looked at that `go_on` looks at. With names it is what their lanes have.
         """
         if self._looking is not None:
-            self._when_looked.append(partial(self.drained, done))
+            self._when_looked.append(partial(self.drained, done, names))
             return
-        left = len(self.lanes)
+        left = len(lanes := self.lanes if names is None else self._lanes_of(names))
 
         def decided() -> None:
             nonlocal left
@@ -502,8 +502,13 @@ class RemoteStore:
 
         if not left:
             self._call_soon(done)
-        for lane in self.lanes:
+        for lane in lanes:
             lane.when_decided(decided)
+
+    def _lanes_of(self, names: Collection[TopicPartition]) -> Sequence[Lane]:
+        """Return the lanes of partitions; all where a log is not open, and may have been with more in it."""
+        is_open = self.logs.keys() >= {*names}
+        return [*dict.fromkeys([self.logs[name].lane for name in names])] if is_open else self.lanes
 
     @property
     def held_bytes(self) -> int:
