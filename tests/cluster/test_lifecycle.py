@@ -28,9 +28,16 @@ from coterie.broker.cluster.changes import (
     Why,
 )
 from coterie.broker.cluster.image import BrokerRow, BrokerState, Delta, PartitionRow, TopicRow
-from coterie.broker.cluster.lifecycle import HAND_OVER_WITHIN_MS, BrokerLifecycle, Phase
+from coterie.broker.cluster.lifecycle import BrokerLifecycle, Phase
 from coterie.broker.cluster.statements import BrokerHeartbeat, Counted, HeartbeatAnswer, ReadDelta
-from coterie.broker.cluster.terms import LifecycleTerms
+from coterie.broker.cluster.terms import (
+    AWAY_WITHIN_MS,
+    DRAIN_WITHIN_MS,
+    HAND_OVER_WITHIN_MS,
+    UNREACHED,
+    UNWRITTEN,
+    LifecycleTerms,
+)
 
 ME, EPOCH = 1, 7
 US, THEM = UUID(int=7), UUID(int=8)
@@ -625,14 +632,62 @@ def test_who_is_fenced_while_it_drains_ends_with_a_sentence(rig: Rig):
 
 def test_who_cannot_leave_in_time_ends_with_a_sentence(rig: Rig):
     rig.answer()
-    rig.do("disconnected")
     rig.do("terminate")
     rig.do("drained")
-    rig.do("unanswered", rig.last(LeaveCluster))
 
-    assert rig.wait(31_000)[-1] == Exit(
-        "what it led could not be given away in time; the others take it over"
-    )
+    while Exit not in rig.kinds:
+        rig.wait(300)
+        rig.answer()
+    assert rig.wanted[-1] == Exit("what it led could not be given away in time; the others take it over")
+
+
+@pytest.mark.parametrize("drains", [True, False])
+def test_who_leaves_while_the_engine_does_not_answer_ends_within_seconds_and_says_what_is_not_done(
+    rig: Rig, drains: bool
+):
+    rig.answer()
+    rig.do("disconnected")
+    rig.wait(60_000)
+    assert rig.life.phase is Phase.SUSPENDED
+    rig.do("terminate")
+    if drains:
+        rig.do("drained")
+        rig.do("unanswered", rig.last(LeaveCluster))
+
+    assert Exit not in {type(one) for one in rig.wait(AWAY_WITHIN_MS - 1)}
+    assert rig.wait(1)[-1] == Exit(UNREACHED)
+
+
+def test_who_leaves_gives_all_away_if_the_engine_answers_again_in_time(rig: Rig):
+    rig.answer()
+    rig.do("disconnected")
+    rig.do("terminate")
+    rig.wait(AWAY_WITHIN_MS - 1)
+    rig.do("connected", "h")
+    rig.answer()
+
+    assert LeaveCluster not in {type(one) for one in rig.wait(300)}
+    rig.answer()
+    assert LeaveCluster(ME, EPOCH) in rig.do("drained")
+    assert rig.do("change_answered", rig.last(LeaveCluster), Changed(9))[0] == Fence()
+    assert rig.wait(500)[-1] == Exit("")
+
+
+def test_who_leaves_and_cannot_write_what_it_has_decided_gives_all_away_and_says_so(rig: Rig):
+    rig.answer()
+    rig.do("terminate")
+    until = rig.now + DRAIN_WITHIN_MS
+    while rig.now < until - 100:
+        rig.wait(100)
+        rig.answer()
+        assert LeaveCluster not in rig.kinds
+
+    assert LeaveCluster(ME, EPOCH) in rig.wait(100)
+    assert not rig.serves()
+    rig.answer()
+    rig.do("change_answered", rig.last(LeaveCluster), Changed(9))
+    assert Fence in rig.kinds
+    assert rig.wait(500)[-1] == Exit(UNWRITTEN)
 
 
 def registering() -> Rig:

@@ -31,11 +31,12 @@ from coterie.broker.cluster.changes import (
 )
 from coterie.broker.cluster.giving_back import HANDED_BYTES
 from coterie.broker.cluster.image import Image
-from coterie.broker.cluster.lifecycle import HAND_OVER_WITHIN_MS, Phase
+from coterie.broker.cluster.lifecycle import Phase
 from coterie.broker.cluster.made import SEEN_WITHIN_MS
 from coterie.broker.cluster.member import FAULT
 from coterie.broker.cluster.pretended import Fate, PretendedEngine
 from coterie.broker.cluster.statements import Refused
+from coterie.broker.cluster.terms import HAND_OVER_WITHIN_MS
 
 ORDERS = CreateTopics((NewTopic(UUID(int=1), "orders", ((1, 2), (2, 3), (3, 1))),))
 SWALLOWED = Fate(None, None, 60_000)

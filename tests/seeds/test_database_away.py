@@ -11,6 +11,7 @@ import pytest
 from test_engine_seeds import Quiet
 
 from coterie.broker.cluster.lifecycle import Phase
+from coterie.broker.cluster.terms import AWAY_WITHIN_MS
 
 SECONDS, MINUTES = 10_000, 600_000
 
@@ -80,6 +81,26 @@ def test_what_is_in_flight_is_held_nobody_loses_its_place_and_no_broker_begins_a
     assert {one.phase for one in quiet.cluster.members} == {Phase.LIVE}
     assert all(not one.exits for one in quiet.cluster.members)
     quiet.pass_ms(2_000)
+    assert quiet.scenario.pending() == ""
+
+
+def test_a_broker_that_is_asked_to_stop_meanwhile_ends_within_seconds_and_nothing_acknowledged_is_lost():
+    quiet = Quiet()
+    leaver, generation = quiet.coordinator, quiet.generation
+    until_something_is_in_flight(quiet)
+
+    quiet.cluster.go_away()
+    quiet.pass_ms(5_000)
+    quiet.cluster.stop(leaver)
+    quiet.pass_ms(AWAY_WITHIN_MS + 10)
+    is_left = not quiet.cluster.brokers[leaver].alive
+    quiet.cluster.come_back()
+    quiet.until_served_elsewhere(leaver)
+    quiet.pass_ms(20_000)
+
+    assert is_left
+    assert quiet.generation == generation
+    assert quiet.cluster.unserved() == ""
     assert quiet.scenario.pending() == ""
 
 

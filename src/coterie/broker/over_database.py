@@ -16,9 +16,9 @@ from coterie import __version__
 from coterie.base.errors import CoterieError
 from coterie.broker.api import FAMILIES
 from coterie.broker.cluster.image import Endpoint
-from coterie.broker.cluster.lifecycle import LEAVE_WITHIN_MS, BrokerLifecycle, Phase
+from coterie.broker.cluster.lifecycle import BrokerLifecycle, Phase
 from coterie.broker.cluster.postgres.engine import PostgresEngine
-from coterie.broker.cluster.terms import LifecycleTerms, terms_of
+from coterie.broker.cluster.terms import AWAY_WITHIN_MS, LifecycleTerms, terms_of
 from coterie.broker.clustered import ClusteredNode
 from coterie.broker.interbroker.sockets import Connector
 from coterie.broker.net.request_queue import RequestQueue
@@ -58,8 +58,8 @@ FIRST_APIS = (0, 1, 2, 3, *GROUP_APIS, 22, 24, 25, 26, 27, 28)
 LEVEL = 0
 """What the brokers of this software can rely on of each other."""
 AWAY = (
-    "the database is not reached: for up to %d s it is waited for, since others can lead only then;"
-    " a second signal ends this broker at once"
+    "the database is not reached: for up to %d s it is waited for, since others can lead at once only then;"
+    " a second signal ends this broker"
 )
 TWICE = "asked to stop twice: the others take over what this broker leads, once the database tells them"
 
@@ -258,7 +258,7 @@ class MemberProcess:
         reached = lifecycle.serves(self._clock())
         self._clustered.member.terminate()
         if lifecycle.phase is Phase.LEAVING and not reached:
-            log.warning(AWAY, LEAVE_WITHIN_MS // 1_000)
+            log.warning(AWAY, AWAY_WITHIN_MS // 1_000)
 
     def _exit(self, sentence: str) -> None:
         if not self._ended.done():

@@ -41,19 +41,18 @@ from coterie.broker.cluster.image import BrokerRow, BrokerState, Delta, DoesNotF
 from coterie.broker.cluster.judging import Judging
 from coterie.broker.cluster.made import SeenByOthers, SeenHere
 from coterie.broker.cluster.statements import BrokerHeartbeat, HeartbeatAnswer, ReadDelta
-from coterie.broker.cluster.terms import LifecycleTerms, Retries
-
-LEAVE_WITHIN_MS = 30_000
-HAND_OVER_WITHIN_MS = 5_000
-"""How long a broker that leaves hands over what groups and transactions are in, one partition after another;
-the rest goes with all else.
-"""
-ANNOUNCE_AFTER_MS = 100
-"""How long a broker that hands nothing over drains before others are asked to give it nothing more: to ask
-takes a change, and the one by which others lead would wait for it.
-"""
-SAY_SO_MS = 500
-"""How long a broker that has left says so to those who come."""
+from coterie.broker.cluster.terms import (
+    ANNOUNCE_AFTER_MS,
+    AWAY_WITHIN_MS,
+    DRAIN_WITHIN_MS,
+    HAND_OVER_WITHIN_MS,
+    LEAVE_WITHIN_MS,
+    SAY_SO_MS,
+    UNREACHED,
+    UNWRITTEN,
+    LifecycleTerms,
+    Retries,
+)
 
 
 class Phase(Enum):
@@ -118,7 +117,9 @@ class BrokerLifecycle:
         self._taking_over: dict[int, TakeOver] = {}
         # leaving
         self._drained = self._announced = False  # announced: the others know that it leaves
-        self._leave_by_ms: int | None = None
+        self._leaving_since_ms = 0
+        self._drain_by_ms = 0
+        self._unwritten = ""  # a sentence, where not all was by then
         self._hand_over_by_ms: int | None = None  # while it does, or is about to
         self._announce_at_ms: int | None = None
         self._exit_at_ms: int | None = None
@@ -297,7 +298,7 @@ class BrokerLifecycle:
         self._look_at_clock(now_ms)
         if self._phase is Phase.LIVE:
             self._phase = Phase.LEAVING
-            self._leave_by_ms = now_ms + LEAVE_WITHIN_MS
+            self._leaving_since_ms = now_ms
             self._hand_over_by_ms = now_ms + HAND_OVER_WITHIN_MS
         elif self._phase is not Phase.LEAVING and not self._begin_stopping(now_ms):
             self._end("")
@@ -328,7 +329,8 @@ class BrokerLifecycle:
     def _counted(self, answer: HeartbeatAnswer, now_ms: int) -> None:
         """Go on: the broker's epoch stands as of the sending of the heartbeat."""
         self._renewed_ms = self._sent_ms
-        self._disconnected_ms = None
+        if self._disconnected_ms is not None:
+            self._disconnected_ms, self._drain_by_ms = None, now_ms + DRAIN_WITHIN_MS
         dead = self._judging.dead(answer, self.broker_id, self._sent_ms, now_ms)
         suspicion_ms = self._judging.next_ms(self._sent_ms)
         if suspicion_ms is not None:
@@ -537,13 +539,24 @@ class BrokerLifecycle:
             return
         if self._exit_at_ms is not None:
             if self._is_due(self._exit_at_ms, now_ms):
-                self._end("")
+                self._end(self._unwritten)
             return
-        if self._leave_by_ms is not None and self._is_due(self._leave_by_ms, now_ms):
+        since_ms = max(self._leaving_since_ms, self._renewed_ms)
+        if self._is_due(since_ms + AWAY_WITHIN_MS, now_ms):
+            self._end(UNREACHED)
+        elif self._is_due(self._leaving_since_ms + LEAVE_WITHIN_MS, now_ms):
             self._end("what it led could not be given away in time; the others take it over")
         elif self._hand_over_by_ms is not None:
             self._look_at_handing_over(self._hand_over_by_ms, now_ms)
-        elif self._drained and self._change is None and self._is_due(self._changing.at_ms, now_ms):
+        else:
+            self._look_at_draining(now_ms)
+
+    def _look_at_draining(self, now_ms: int) -> None:
+        """Give all away once what was decided has landed, or has not for too long: then it never does."""
+        is_reached = self._disconnected_ms is None
+        if not self._drained and is_reached and self._is_due(self._drain_by_ms, now_ms):
+            self._drained, self._unwritten = True, UNWRITTEN
+        if self._drained and self._change is None and self._is_due(self._changing.at_ms, now_ms):
             self._change = LeaveCluster(self.broker_id, self.broker_epoch)
             self._actions.append(self._change)
         elif not self._drained:
@@ -572,6 +585,8 @@ class BrokerLifecycle:
 
     def _drain(self, now_ms: int) -> None:
         self._hand_over_by_ms = None
+        self._drain_by_ms = now_ms + DRAIN_WITHIN_MS
+        self._is_due(self._drain_by_ms, now_ms)
         self._actions.append(Drain())
         if not self._announced:
             self._announce_at_ms = now_ms + ANNOUNCE_AFTER_MS

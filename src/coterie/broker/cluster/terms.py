@@ -13,6 +13,31 @@ if TYPE_CHECKING:
 HEARTBEAT_INTERVAL, SESSION_TIMEOUT = "broker.heartbeat.interval.ms", "broker.session.timeout.ms"
 HEARTBEAT_INTERVAL_MS, SESSION_TIMEOUT_MS = 300, 1_500
 RETRY_MS = (5, 20, 100, 300)
+LEAVE_WITHIN_MS = 30_000
+HAND_OVER_WITHIN_MS = 5_000
+"""How long a broker that leaves hands over what groups and transactions are in, one partition after another;
+the rest goes with all else.
+"""
+DRAIN_WITHIN_MS = 3_000
+"""How long it waits after that until what was decided has landed, before it gives all away."""
+AWAY_WITHIN_MS = 3_000
+"""How long it waits for an engine that answers no heartbeat. Nothing lands there meanwhile, and what it leads
+the others take over once they reach it.
+"""
+UNWRITTEN = (
+    f"what was decided could not all be written within {DRAIN_WITHIN_MS // 1_000} s, and was acknowledged to"
+    " nobody; others lead now"
+)
+UNREACHED = (
+    f"the database did not answer for {AWAY_WITHIN_MS // 1_000} s: what this broker led it could give to"
+    " nobody, and the others take it over once they reach it; what was not written was acknowledged to nobody"
+)
+ANNOUNCE_AFTER_MS = 100
+"""How long a broker that hands nothing over drains before others are asked to give it nothing more: to ask
+takes a change, and the one by which others lead would wait for it.
+"""
+SAY_SO_MS = 500
+"""How long a broker that has left says so to those who come."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
