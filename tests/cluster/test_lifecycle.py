@@ -576,7 +576,7 @@ def test_who_is_asked_to_stop_twice_hands_over_once(rig: Rig):
 # -- how far it is
 
 
-def test_a_broker_has_seen_what_it_was_elected_by_once_that_is_loaded(rig: Rig):
+def test_a_broker_says_of_what_it_was_elected_by_whether_that_is_loaded(rig: Rig):
     rig.answer()
     rig.do("settled", all_=True)
     topic = TopicRow(UUID(int=1), "orders", 1, {}, 0, False, 8)
@@ -588,17 +588,21 @@ def test_a_broker_has_seen_what_it_was_elected_by_once_that_is_loaded(rig: Rig):
     rig.do("settled", all_=False)
     rig.answer(version=8)
 
-    assert rig.wait(300) == [BrokerHeartbeat(ME, EPOCH, 7)]
+    assert rig.wait(300) == [BrokerHeartbeat(ME, EPOCH, -8)]
     rig.answer(version=8)
     assert rig.do("settled", all_=True) == [BrokerHeartbeat(ME, EPOCH, 8)]  # at once: the leaver may wait
     rig.answer(version=8)
     assert rig.do("settled", all_=True) == []
 
 
-def test_what_each_broker_has_seen_is_known_of_it(rig: Rig):
-    rig.answer(Counted(2, 3, 1, True, 4), Counted(3, 6, 1, True, 7))
+def test_what_each_broker_has_seen_is_known_of_it_and_whether_it_serves_by_that(rig: Rig):
+    rig.answer(Counted(2, 3, 1, True, 4), Counted(3, 6, 1, True, -7))
 
-    assert rig.life.seen.by_broker == {2: 4, 3: 7}
+    assert rig.life.seen.served == {2: 4, 3: 0}
+    assert rig.life.seen.by_all == 4
+    rig.wait(300)
+    rig.answer(Counted(2, 3, 1, True, 9), Counted(3, 6, 1, True, -8))
+    assert rig.life.seen.by_all == 8
 
 
 # -- leaving without an answer

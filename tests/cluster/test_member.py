@@ -388,6 +388,21 @@ def test_a_topic_is_made_though_a_broker_does_not_hear_of_it(cluster: Members):
     assert SEEN_WITHIN_MS <= took_ms <= SEEN_WITHIN_MS + 20
 
 
+def test_a_topic_is_made_without_waiting_for_a_broker_that_knows_of_it_and_loads_what_it_took_over(
+    cluster: Members,
+):
+    loading = cluster.brokers[2]
+    loading.hosting.loads = True
+    cluster.brokers[1].kill()
+    cluster.until(lambda: loading.hosting.led["orders", 1] == (3, 1))
+    cluster.run(300)
+    answers = cluster.propose(cluster.brokers[0], CreateTopics((NewTopic(UUID(int=2), "new", ((1,),)),)))
+    took_ms = cluster.until(lambda: answers)
+    assert isinstance(answers[0], Changed)
+    assert ("new", 0) in loading.hosting.led
+    assert took_ms < 60
+
+
 def test_a_change_that_is_refused_is_answered_with_the_reason(cluster: Members):
     answers = cluster.propose(cluster.brokers[0], ORDERS)
     cluster.run(10)

@@ -284,11 +284,11 @@ class BrokerLifecycle:
 
     def settled(self, now_ms: int, *, all_: bool) -> list[Action]:
         """Whether all is loaded that the broker is to lead of internal topics by its image, which it goes by
-        now. Until it is, the broker is not said to have seen what it was elected by; once it is, that is said
-        at once where somebody is leaving, who may wait for it to hand over the next.
+        now. Until it is, that is said with the version that it has seen; once it is, that is said at once
+        where somebody is leaving, who may wait for it to hand over the next.
         """
         self._look_at_clock(now_ms)
-        news = self._seen_here.settle(self.image.version, all_=all_)
+        news = self._seen_here.settle(all_=all_)
         if news and len(self.image.live) < len(self.image.unfenced):
             self._heartbeat_at_ms = min(self._heartbeat_at_ms, now_ms)
         return self._due_actions(now_ms)
@@ -508,15 +508,14 @@ class BrokerLifecycle:
                 self._is_due(now_ms + self._terms.session_timeout_ms, now_ms)
                 self._actions.append(Connect())
         elif self.broker_epoch and self._heartbeat is None and self._is_due(self._heartbeat_at_ms, now_ms):
-            self._heartbeat = BrokerHeartbeat(self.broker_id, self.broker_epoch, self._version_seen)
+            self._heartbeat = BrokerHeartbeat(self.broker_id, self.broker_epoch, self._says_seen)
             self._sent_ms, self._heartbeat_at_ms = now_ms, now_ms + self._terms.heartbeat_interval_ms
             self._is_due(now_ms + self._terms.answer_late_ms, now_ms)
             self._actions.append(self._heartbeat)
 
     @property
-    def _version_seen(self) -> int:
-        """The version that the broker goes by, and serves as the leader by."""
-        return 0 if self._whole else self._seen_here.version(self.image.version)
+    def _says_seen(self) -> int:
+        return 0 if self._whole else self._seen_here.say(self.image.version)
 
     def _look_at_metadata(self, now_ms: int) -> None:
         wanted = self._whole or self._newest > self.image.version

@@ -21,18 +21,19 @@ class SeenByOthers:
     """The versions that the images of the other brokers have reached, and which somebody waits for."""
 
     def __init__(self) -> None:
-        self.by_broker: dict[int, int] = {}
-        """The version that each has reached which is not fenced."""
+        self.served: dict[int, int] = {}
+        """The version by which each serves all that it is to lead, which is not fenced; 0 while it loads."""
         self.by_all = 0
-        """The version that all of them have reached."""
+        """The version that the images of all of them have reached."""
         self.awaited = 0
         """The highest version that somebody has waited for all to have reached."""
         self._looked = 0  # how often it was looked how far they are
 
     def take(self, brokers: Iterable[Counted], me: int, version: int) -> None:
         """Take note of what the engine shows, whose metadata are at a version."""
-        self.by_broker = {one.broker_id: one.seen for one in brokers if one.broker_id != me}
-        self.by_all = min(self.by_broker.values(), default=version)
+        others = [one for one in brokers if one.broker_id != me]
+        self.served = {one.broker_id: max(one.seen, 0) for one in others}
+        self.by_all = min([one.reached for one in others], default=version)
 
     def await_all(self, version: int) -> bool:
         """Wait for the images of all to reach a version; return False if that was waited for before."""
@@ -50,30 +51,26 @@ class SeenByOthers:
 
 
 class SeenHere:
-    """The version that this broker goes by, and serves as the leader by."""
+    """The version that this broker goes by, and whether it serves as the leader by it."""
 
     def __init__(self) -> None:
-        self._settled = 0  # the version up to which all that it is to lead of internal topics is loaded
-        self._unsettled = self._elected = False  # whether some is not; whether it was elected since all was
+        self._loads = False  # whether not all is loaded that it is to lead of internal topics
+        self._elected = False  # whether it was elected since all was
 
     def elected(self) -> None:
         """Take note that the image has this broker lead something that has changed."""
         self._elected = True
 
-    def settle(self, version: int, *, all_: bool) -> bool:
-        """Take note whether all is loaded by the image, which is at a version. Return whether something has
-        come to be that others may wait for.
-        """
-        self._unsettled = not all_
-        if self._unsettled:
-            return False
-        self._settled = version
-        was_elected, self._elected = self._elected, False
-        return was_elected
+    def settle(self, *, all_: bool) -> bool:
+        """Take note whether all is loaded by the image. Return whether something is that was not."""
+        self._loads = not all_
+        was_elected = self._elected
+        self._elected = was_elected and self._loads
+        return was_elected and all_
 
-    def version(self, image_version: int) -> int:
-        """Return the version to say, where the image is at one."""
-        return min(self._settled, image_version) if self._unsettled else image_version
+    def say(self, version: int) -> int:
+        """Return the number that a heartbeat is to say, where the image is at a version."""
+        return -version if self._loads else version
 
 
 @dataclass(slots=True, eq=False)

@@ -458,9 +458,9 @@ class ClusterMember:
             return
         self._give, self._gave_ms = False, now_ms
         if self.lifecycle.hands_over:
-            offers = giving.to_hand_over(self._applied, self.lifecycle.seen.by_broker, self._hosting.weigh)
+            offers = giving.to_hand_over(self._applied, self.lifecycle.seen.served, self._hosting.weigh)
         else:
-            offers = giving.due(self._applied, now_ms, self.lifecycle.seen.by_broker, self._hosting.weigh)
+            offers = giving.due(self._applied, now_ms, self.lifecycle.seen.served, self._hosting.weigh)
         for offer in offers:
             self._hosting.release(offer.partitions, partial(self._offer, giving, offer))
         if giving.all_handed_over and self.lifecycle.hands_over:

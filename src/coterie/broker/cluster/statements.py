@@ -14,7 +14,12 @@ from coterie.broker.cluster.image import Delta
 
 
 class BrokerHeartbeat(NamedTuple):
-    """Count one more heartbeat of a broker in its epoch, and note the version that its image has reached."""
+    """Count one more heartbeat of a broker in its epoch, and note the version that its image has reached.
+
+    What it has `seen` is negative as long as it loads something that it is to lead by that image: those who
+    make a topic wait for it to know of it, and those who hand partitions over for it to serve them. A broker
+    of older software said the version before instead, and takes a negative one for that.
+    """
 
     broker_id: int
     broker_epoch: int
@@ -23,7 +28,7 @@ class BrokerHeartbeat(NamedTuple):
 
 class Counted(NamedTuple):
     """A broker that is not fenced, as the engine shows it: how many heartbeats it has counted, whether the
-    broker holds a session, and the version that its image has reached.
+    broker holds a session, and what it has seen, as it has said with the last of them.
     """
 
     broker_id: int
@@ -31,6 +36,11 @@ class Counted(NamedTuple):
     beats: int
     present: bool
     seen: int
+
+    @property
+    def reached(self) -> int:
+        """The version that its image has reached."""
+        return abs(self.seen)
 
 
 class HeartbeatAnswer(NamedTuple):

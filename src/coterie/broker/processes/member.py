@@ -211,7 +211,7 @@ class ProcessMember:
     def _heartbeats_read(self, answer: Answer | None) -> None:
         self._looking = False
         if isinstance(answer, HeartbeatAnswer):
-            seen_by_all = min((one.seen for one in answer.brokers), default=self.image.version)
+            seen_by_all = min((one.reached for one in answer.brokers), default=self.image.version)
             self._made.answer(own=self.image.version, all_=seen_by_all)
             if self._made.waits_for_others:
                 self._looking = True

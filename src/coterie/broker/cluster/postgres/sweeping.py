@@ -84,7 +84,7 @@ class Sweeper:
             return
         self._heartbeats += 1
         if self._heartbeats % SWEEP_EVERY == 0 and not self._sweeping:
-            self._sweep(min(one.seen for one in answer.brokers))
+            self._sweep(min(one.reached for one in answer.brokers))
 
     def close(self) -> None:
         """Give up the connection; what was under way is done at another time."""
