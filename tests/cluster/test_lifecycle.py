@@ -412,6 +412,20 @@ def test_an_engine_that_has_gone_back_is_believed_and_nobody_served_until_all_is
     assert rig.serves()
 
 
+def test_who_waits_for_a_version_of_an_engine_that_has_gone_back_has_it_looked_for_soon(rig: Rig):
+    rig.do("await_seen", 50)
+    rig.answer(Counted(2, 3, 1, True, EPOCH), version=50)
+    rig.do("disconnected")
+    rig.wait(5)
+    rig.do("connected", "another history")
+    rig.do("delta_read", rig.last(ReadDelta), whole(7, ROW))
+    rig.answer(Counted(2, 3, 1, True, EPOCH), version=8)
+
+    rig.do("await_seen", 8)
+
+    assert BrokerHeartbeat(ME, EPOCH, EPOCH) in rig.wait(5)
+
+
 def test_a_version_below_that_of_the_image_says_the_same(rig: Rig):
     assert rig.answer(version=6) == [Suspend(), ReadDelta(0)]
 

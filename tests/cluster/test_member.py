@@ -129,6 +129,26 @@ def test_a_broker_reads_all_anew_before_it_goes_on_at_an_engine_that_went_back(c
         assert len(broker.hosting.led) == 3
 
 
+def test_a_broker_serves_by_a_version_of_an_engine_that_went_back_once_it_has_loaded_what_that_says(
+    cluster: Members,
+):
+    broker, metadata = cluster.brokers[0], cluster.database.metadata
+    moment = cluster.database.moment()
+    version = cluster.change(SetSetting("", "x", "1", 0))
+    cluster.run(400)
+    assert metadata.tables.beats[1][1] == version
+
+    cluster.database.fall_back(moment, "1")
+    assert cluster.change(GROUPS) == version
+    broker.hosting.loads = True
+    cluster.run(1_000)
+    assert metadata.tables.beats[1][1] == -version
+    load(broker)
+    cluster.run(400)
+
+    assert metadata.tables.beats[1][1] == version
+
+
 def test_what_a_dead_broker_led_others_lead(cluster: Members):
     cluster.brokers[0].kill()
     cluster.until(lambda: cluster.database.metadata.image.live == (2, 3), within_ms=900)

@@ -370,6 +370,7 @@ class BrokerLifecycle:
         """Rely on the image no more."""
         self._whole = self._anew = True
         self._reading = None
+        self.seen.begin_anew()
         if self._phase in (Phase.LIVE, Phase.LEAVING) and not self._suspended:
             self._suspended = True
             self._actions.append(Suspend())

@@ -35,6 +35,10 @@ class SeenByOthers:
         self.served = {one.broker_id: max(one.seen, 0) for one in others}
         self.by_all = min([one.reached for one in others], default=version)
 
+    def begin_anew(self) -> None:
+        """Take note that the engine may have gone back: versions are numbered from there."""
+        self.awaited = self._looked = 0
+
     def await_all(self, version: int) -> bool:
         """Wait for the images of all to reach a version; return False if that was waited for before."""
         if version <= self.awaited:

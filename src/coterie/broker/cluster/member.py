@@ -230,7 +230,8 @@ class ClusterMember:
         self._give = False  # whether something may have changed of what is to be given back
         self._gave_ms = -1
         self._retry_ms: int | None = None
-        self._settled = (-1, False)  # the version by which it was looked at last, whether all was loaded
+        self._settled: tuple[Image | None, bool]  # by which it was looked at last, whether all was loaded
+        self._settled = (None, False)
         self._made = MadeChanges(clock)
         self._events: deque[Callable[[int], Sequence[Action]]] = deque()
         self._acting = False
@@ -330,10 +331,10 @@ class ClusterMember:
 
     def _look_at_settled(self) -> None:
         """See whether all is loaded that it is to lead by the image."""
-        version = self._applied.version
-        if self._settled == (version, True):
+        image = self._applied  # and not its version: an engine that has gone back gives that once more
+        if self._settled == (image, True):
             return
-        before, self._settled = self._settled, (version, self._hosting.is_settled())
+        before, self._settled = self._settled, (image, self._hosting.is_settled())
         if self._settled != before:
             all_ = self._settled[1]
             self._happen(lambda now_ms: self.lifecycle.settled(now_ms, all_=all_))
