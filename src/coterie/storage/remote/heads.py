@@ -44,11 +44,13 @@ def has_producers(heads: bytes) -> bool:
     return heads[PRODUCER_ID_AT::HEADER_SIZE].count(NEGATIVE) * HEADER_SIZE != len(heads)
 
 
-def learn_heads(producers: ProducerState, heads: bytes) -> list[Completed]:
-    """Let producers know of batches of which there are the heads; return the transactions that they end."""
-    ended: list[Completed] = []
+def learn_heads(producers: ProducerState, heads: bytes) -> list[Completed] | None:
+    """Let producers know of batches of which there are the heads; return the transactions that they end, None
+    where none is a producer's.
+    """
     if not has_producers(heads):
-        return ended
+        return None
+    ended: list[Completed] = []
     for at, header in scan_heads(heads):
         if header.producer_id < 0:
             continue

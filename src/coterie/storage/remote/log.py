@@ -26,7 +26,7 @@ from coterie.storage.log.validate import Prepared
 from coterie.storage.remote.chunk import Chunk, PendingAppend
 from coterie.storage.remote.compacting import LogCompaction
 from coterie.storage.remote.compaction import Compacted
-from coterie.storage.remote.heads import has_producers, heads_of, learn_heads
+from coterie.storage.remote.heads import heads_of, learn_heads
 from coterie.storage.remote.lane import Lane
 from coterie.storage.remote.reading import DeletedRow, RowHeads, RowsWanted
 from coterie.storage.remote.recalled import ReadRows, RecalledLog, find_by_time, find_youngest
@@ -302,11 +302,14 @@ class RemoteLog(PlacingLog):
         data = bytes(chunk.data)
         self.tail.keep_joined(JoinedBatches(chunk.base_offset, chunk.last_offset, chunk.max_timestamp, data))
         row = RowHeads(*chunk[1:4], len(data), chunk.heads)
-        self._note_ended(self._take_in(row))
-        return len(row.heads) // HEADER_SIZE if has_producers(row.heads) else 1
+        ended = self._take_in(row)
+        if ended is None:
+            return 1
+        self._note_ended(ended)
+        return len(row.heads) // HEADER_SIZE
 
-    def _take_in(self, row: RowHeads) -> Sequence[Completed]:
-        """Take note of a row, and return the transactions that it ends."""
+    def _take_in(self, row: RowHeads) -> Sequence[Completed] | None:
+        """Take note of a row, and return the transactions that it ends, as `learn_heads` does."""
         state = self._state
         if row.leader_epoch > self.latest_epoch:
             state.epochs = begun(state.epochs, row.leader_epoch, row.base_offset)
