@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from coterie.storage.remote import pretended
 from coterie.storage.remote.chunk import Chunk
 from coterie.storage.remote.pretended import BROKEN, Fate, PretendedEngine, PretendedReader, PretendedSession
-from coterie.storage.remote.reading import LogWanted, StartWanted, StoredLog, epochs_of
+from coterie.storage.remote.reading import LogWanted, StartWanted, StoredLog, epochs_of, pieces_of
 from coterie.storage.remote.session import Broken, Look, Reopened
+from coterie.wire.records.batches import HEADER_SIZE
 
 PARTITION = 7
 
@@ -63,9 +65,41 @@ def scene() -> Scene:
 
 
 def test_an_epoch_begins_where_the_log_ends_and_all_of_it_is_read(scene: Scene):
-    rows = scene.append(3, 5)
+    first, _ = scene.append(3, 5)
 
-    assert scene.read(4) == StoredLog(PARTITION, 0, 5, [(4, 5)], rows)
+    rows = [first._replace(last_offset=4, batches=2, heads=2 * b"head", data=2 * b"data")]
+    assert scene.read(4) == StoredLog(PARTITION, 0, 5, [(4, 5)], rows, [])
+
+
+def test_rows_come_joined_where_they_are_of_one_leader_epoch_and_all_or_none_compacted(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(pretended, "PIECE_BYTES", 100)
+    scene.append(*range(1, 7))
+    for base_offset in (4, 5):
+        key = (PARTITION, base_offset)
+        scene.engine.tables.chunks[key] = scene.engine.tables.chunks[key]._replace(leader_epoch=4)
+    scene.engine.tables.compacted_to[PARTITION] = 2
+
+    stored = scene.read(5)
+    assert isinstance(stored, StoredLog)
+    assert [(row.base_offset, row.last_offset) for row in stored.chunks] == [(0, 1), (2, 3), (4, 5)]
+
+
+@pytest.mark.parametrize("data_bytes", range(0, 45, 3))
+def test_joined_rows_are_no_longer_than_a_piece_and_those_without_data_count_by_their_heads(
+    scene: Scene, data_bytes: int
+):
+    rows = scene.append(*range(1, 11))
+
+    newest, older = pieces_of(rows, data_bytes, 0, 3 * HEADER_SIZE)
+
+    assert b"".join(bytes(row.data) for row in newest) == min(10, -(-data_bytes // 4)) * b"data"
+    assert sum(row.size for row in older) + sum(len(row.data) for row in newest) == 40
+    assert [row.last_offset + 1 for row in (*older, *newest)][:-1] == [
+        row.base_offset for row in (*older, *newest)
+    ][1:]
+    assert all(row.size <= 3 * len(b"data") for row in older)
 
 
 def test_an_epoch_that_has_begun_stays_where_it_has(scene: Scene):
@@ -88,14 +122,15 @@ def test_nothing_begins_where_a_later_epoch_has(scene: Scene):
 
 
 def test_a_start_moves_up_and_never_back(scene: Scene):
-    _, second, third = scene.append(2, 4, 6)
+    _, second, _ = scene.append(2, 4, 6)
 
     assert scene.save_start(3) == []
     assert scene.save_start(1) == []
 
     stored = scene.read(1)
     assert isinstance(stored, StoredLog)
-    assert (stored.start_offset, stored.chunks) == (3, [second, third])
+    rows = [second._replace(last_offset=5, batches=2, heads=2 * b"head", data=2 * b"data")]
+    assert (stored.start_offset, stored.chunks) == (3, rows)
 
 
 def test_a_start_is_not_moved_by_who_led_in_an_earlier_epoch(scene: Scene):

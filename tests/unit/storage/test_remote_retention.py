@@ -9,10 +9,11 @@ import pytest
 from store_rig import NOW, ORDERS, TOPIC_ID, a_batch, a_config, offsets
 
 from coterie.storage.config import LogConfig
+from coterie.storage.remote import pretended
 from coterie.storage.remote.lane import Lane
 from coterie.storage.remote.log import RemoteLog
 from coterie.storage.remote.pretended import BROKEN, Fate, Tables
-from coterie.storage.remote.reading import RetainedLog, RetentionWanted, StoredLog
+from coterie.storage.remote.reading import RetainedLog, RetentionWanted
 from coterie.storage.remote.tail import BATCH_COSTS
 from unit.storage.remote_rig import PARTITION, OneLog
 
@@ -186,28 +187,6 @@ def test_rows_left_and_rows_of_a_start_that_moves_are_told_apart(left_over: Tabl
     assert (left(store), log.size_bytes) == ([6, 7], 2 * SIZE)
 
 
-def three_by_three(read: Callable[..., StoredLog]) -> Callable[..., StoredLog]:
-    """Return how a log is read with its rows joined, three to a piece."""
-
-    def joined(tables: Tables, *wanted: int) -> StoredLog:
-        log = read(tables, *wanted)
-        pieces = [log.chunks[place : place + 3] for place in range(0, len(log.chunks), 3)]
-        return log._replace(
-            chunks=[
-                rows[0]._replace(
-                    last_offset=rows[-1].last_offset,
-                    max_timestamp=max(row.max_timestamp for row in rows),
-                    batches=sum(row.batches for row in rows),
-                    heads=b"".join(row.heads for row in rows),
-                    data=b"".join(bytes(row.data) for row in rows),
-                )
-                for rows in pieces
-            ]
-        )
-
-    return joined
-
-
 @pytest.mark.parametrize(
     "room", [0, 2 * SIZE, 5 * SIZE, ROWS * SIZE], ids=lambda room: f"room-for-{room // SIZE}"
 )
@@ -218,7 +197,7 @@ def test_of_rows_that_have_come_joined_each_is_taken_off_the_size_once(
     before = a_store()
     a_log(before, FOREVER)
     before.close()
-    monkeypatch.setattr(Tables, "_read_log", three_by_three(Tables._read_log))
+    monkeypatch.setattr(pretended, "PIECE_BYTES", 3 * SIZE)
     pieces = room // (3 * SIZE) + 1 if room else 0
     store = a_store(FOREVER, before.engine.tables, room + pieces * BATCH_COSTS)
     log = store.logs[ORDERS]

@@ -15,6 +15,7 @@ from coterie.broker.runtime.clock import Clock
 from coterie.storage.kind import Log, LogStore
 from coterie.storage.log.contract import AppendRefused, StorageFailed
 from coterie.storage.log.partition import PartitionLog
+from coterie.storage.remote import pretended
 from coterie.storage.remote import store as store_module
 from coterie.storage.remote.lane import SILENCE_MS
 from coterie.storage.remote.log import RemoteLog
@@ -340,6 +341,7 @@ def test_others_are_heard_while_logs_that_are_large_are_opened(
     fill(brokers, broker, 7, ORDERS, OTHERS)
     monkeypatch.setattr(store_module, "BATCHES_AT_ONCE", 3)
     monkeypatch.setattr(store_module, "BATCHES_A_LOG", 0)
+    monkeypatch.setattr(pretended, "PIECE_BYTES", 1)
     broker.open(ORDERS, 1)
     broker.open(OTHERS, 1)
     stops: list[int] = []
@@ -386,6 +388,7 @@ def test_a_log_that_is_being_opened_can_still_be_dropped_and_configured(
     fill(brokers, broker, 7, ORDERS)
     monkeypatch.setattr(store_module, "BATCHES_AT_ONCE", 3)
     monkeypatch.setattr(store_module, "BATCHES_A_LOG", 0)
+    monkeypatch.setattr(pretended, "PIECE_BYTES", 1)
     broker.open(ORDERS, 1)
     stops: list[int] = []
     call_soon = broker.store._call_soon

@@ -20,11 +20,11 @@ from coterie.storage.remote.reading import (
     LogWanted,
     RetainedLog,
     RetentionWanted,
-    RowHeads,
     RowsWanted,
     StartWanted,
     StoredLog,
     StoredRows,
+    pieces_of,
 )
 from coterie.storage.remote.session import (
     Broken,
@@ -45,6 +45,8 @@ BROKEN = "broken"
 OTHER_HISTORY = "the engine has gone back to an older state"
 ROWS_LOOKED_AT = 3
 """So few rows are looked at, or deleted, at once that tests have some left over."""
+PIECE_BYTES = 1 << 10
+"""So little is joined that the short logs of tests come in several pieces."""
 REFUSED_MS = 1
 """So long it takes to hear that a connection cannot be made, or is gone."""
 
@@ -179,22 +181,10 @@ class Tables:
         if all(epoch < leader_epoch for epoch, _ in self.epochs(partition_id)):
             self.lead(partition_id, leader_epoch)
         start = self.start_offsets.get(partition_id, 0)
-        rows = self.rows(partition_id, start)
-        count = 0
-        while count < len(rows) and data_bytes > 0:
-            count += 1
-            data_bytes -= len(rows[-count].data)
-        older, newest = rows[: len(rows) - count], rows[len(rows) - count :]
-        heads = tuple([RowHeads(*row[1:4], len(row.data), row.heads) for row in older])
-        return StoredLog(
-            partition_id,
-            start,
-            self.end(partition_id),
-            self.epochs(partition_id),
-            newest,
-            heads,
-            self.compacted_to.get(partition_id, 0),
-        )
+        compacted_to = self.compacted_to.get(partition_id, 0)
+        newest, older = pieces_of(self.rows(partition_id, start), data_bytes, compacted_to, PIECE_BYTES)
+        epochs = self.epochs(partition_id)
+        return StoredLog(partition_id, start, self.end(partition_id), epochs, newest, older, compacted_to)
 
     def epochs(self, partition_id: int) -> list[tuple[int, int]]:
         """Return the leader epochs that have begun in a partition, and where."""

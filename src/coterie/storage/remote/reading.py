@@ -14,6 +14,7 @@ from coterie.storage.epochs import Epochs, from_start
 from coterie.storage.log.aborted import AbortedSpan
 from coterie.storage.remote.chunk import Chunk
 from coterie.storage.remote.session import Broken
+from coterie.wire.records.batches import HEADER_SIZE
 
 ALL_DATA = 1 << 62
 
@@ -207,3 +208,41 @@ def epochs_of(rows: Iterable[tuple[int, int]], start_offset: int) -> Epochs:
     ascending = sorted(rows)
     written = [before for before, after in pairwise(ascending) if before[1] < after[1]]
     return from_start([*written, *ascending[-1:]], start_offset)
+
+
+def pieces_of(
+    rows: Sequence[Chunk], data_bytes: int, compacted_to: int, piece_bytes: int
+) -> tuple[list[Chunk], list[RowHeads]]:
+    """Return the rows of a log joined as a database joins them, up to so many bytes of what is read of each:
+    the newest, with as much data as is wanted, and of the others the heads.
+    """
+    data_from = len(rows)
+    while data_from and data_bytes > 0:
+        data_from -= 1
+        data_bytes -= len(rows[data_from].data)
+    upto = 0
+    pieces: dict[tuple[bool, int, bool, int], list[Chunk]] = {}
+    for number, row in enumerate(rows):
+        with_data = number >= data_from
+        upto += len(row.data) if with_data else row.batches * HEADER_SIZE
+        place = (with_data, row.leader_epoch, row.last_offset < compacted_to, upto // piece_bytes)
+        pieces.setdefault(place, []).append(row)
+    newest = [_joined(piece) for (with_data, *_), piece in pieces.items() if with_data]
+    return newest, [_heads_of(piece) for (with_data, *_), piece in pieces.items() if not with_data]
+
+
+def _joined(rows: Sequence[Chunk]) -> Chunk:
+    return rows[0]._replace(
+        last_offset=rows[-1].last_offset,
+        max_timestamp=max([row.max_timestamp for row in rows]),
+        batches=sum([row.batches for row in rows]),
+        heads=b"".join([row.heads for row in rows]),
+        data=b"".join([row.data for row in rows]),
+        aborted=(),
+    )
+
+
+def _heads_of(rows: Sequence[Chunk]) -> RowHeads:
+    heads = b"".join([row.heads for row in rows])
+    size = sum([len(row.data) for row in rows])
+    return RowHeads(rows[0].base_offset, rows[-1].last_offset, rows[0].leader_epoch, size, heads)
