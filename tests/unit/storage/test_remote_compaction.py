@@ -29,9 +29,10 @@ from coterie.storage import cleaning
 from coterie.storage.compaction import run_compaction
 from coterie.storage.config import LogConfig
 from coterie.storage.log.aborted import AbortedIndex
+from coterie.storage.log.contract import OffsetAt
 from coterie.storage.memory import MemoryDisk, MemoryStore
 from coterie.storage.remote import compaction as machine
-from coterie.storage.remote import pretended_compaction
+from coterie.storage.remote import pretended_compaction, recalled
 from coterie.storage.remote.compacting import ACTIVE_BYTES, AGAIN_MS, LogCompaction
 from coterie.storage.remote.compaction import (
     Compacted,
@@ -120,6 +121,35 @@ def test_what_a_consumer_holds_of_a_log_is_read_anew_once_it_was_compacted(store
 
     assert (said, reading.found, store.store.recalls.bytes) == (["come", "pressed"], None, 0)
     reading.release()
+
+
+@pytest.mark.parametrize("row_bytes", [1, 200, 1 << 17], ids=["each-alone", "by-two", "in-one"])
+def test_the_youngest_record_is_found_though_batches_that_were_emptied_say_to_be_younger(
+    store: OneLog, monkeypatch: pytest.MonkeyPatch, row_bytes: int
+):
+    monkeypatch.setattr(machine, "CHUNK_BYTES", row_bytes)
+    monkeypatch.setattr(recalled, "LOOKED_AT_BYTES", 1)
+    log = store.create_log(*ORDERS, TOPIC_ID, CONFIG)
+    for key, time, pid in (
+        ("first", 1, None),
+        ("k", 900, 1),
+        ("x", 100, None),
+        ("y", 500, None),
+        ("z", 500, None),
+        ("k", 800, 2),
+        ("k", 2, None),
+        ("last", 0, None),
+    ):
+        producer = {} if pid is None else {"producer_id": pid, "producer_epoch": 0, "base_sequence": 0}
+        value = "v" * (150 if key == "first" else 60)
+        log.append(keyed((key, value), at=NOW + time, **producer), now_ms=NOW)
+    keep_house(store)
+    assert offsets(log) == [0, 2, 3, 4, 6, 7]
+    assert [
+        header.count for row in store.engine.tables.rows(PARTITION) for _, header in scan(row.data)
+    ].count(0) == 2
+
+    assert log.offset_of_max_timestamp() == OffsetAt(3, NOW + 500, 0)
 
 
 def test_who_opens_it_reads_what_is_left_and_compacts_on(store: OneLog):

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from coterie.storage.remote.log import RemoteLog
     from coterie.wire.records.visible import AbortedTransaction
 
+LOOKED_AT_BYTES = 1 << 20
 Rows: TypeAlias = StoredRows | StorageFailed
 ReadRows: TypeAlias = "Callable[[RowsWanted, Callable[[Rows], None]], None]"
 """Reads rows; what takes them is called once, later."""
@@ -144,9 +145,13 @@ def find_by_time(read: ReadRows, wanted: RowsWanted, done: Found) -> None:
 
 
 def find_youngest(read: ReadRows, wanted: RowsWanted, done: Found) -> None:
-    """Have `done` take the batch that says to hold the highest timestamp, the first of several.
+    """Have `done` take the batch that says to hold the highest timestamp, the first of several, of those that
+    hold a record.
 
-    The row that holds the offset may have batches before it, and is looked at by itself.
+    The row that holds the offset may have batches before it, and is looked at by itself. A row may say a time
+    for a batch that compaction has left empty, since it is the last of its producer: then the others are
+    looked at that may have a younger record than was found. Apache Kafka 4.3.1 finds none then
+    (`offsetOfMaxTimestamp` of a batch without records); logs in files look on, too.
     """
 
     def looked_at_first(rows: Rows) -> None:
@@ -155,7 +160,7 @@ def find_youngest(read: ReadRows, wanted: RowsWanted, done: Found) -> None:
             return
         first = _youngest_in(rows.chunks, wanted.offset)
         rest = wanted._replace(offset=rows.chunks[-1].last_offset + 1, youngest=True)
-        read(rest, partial(_take_younger, first, done))
+        read(rest, partial(_take_youngest, read, rest, first, done))
 
     read(wanted, looked_at_first)
 
@@ -164,9 +169,37 @@ def _youngest_in(rows: Sequence[Chunk], offset: int) -> Batch | None:
     return youngest(batch for row in rows for batch in batches_in(row.data, offset))
 
 
-def _take_younger(first: Batch | None, done: Found, rows: Rows) -> None:
+def _take_youngest(read: ReadRows, wanted: RowsWanted, first: Batch | None, done: Found, rows: Rows) -> None:
     if isinstance(rows, StorageFailed):
         done(rows)
         return
-    found = youngest(one for one in (first, _youngest_in(rows.chunks, 0)) if one is not None)
-    done(None if found is None else found.data)
+    found = _younger(first, rows.chunks)
+    said_ms = max([row.max_timestamp for row in rows.chunks], default=-1)
+    found_ms = -1 if found is None else found.max_timestamp
+    if found_ms >= said_ms:
+        done(None if found is None else found.data)
+    else:
+        others = wanted._replace(youngest=False, since_ms=max(found_ms, 0), max_bytes=LOOKED_AT_BYTES)
+        _look_on(read, others, found, done)
+
+
+def _look_on(read: ReadRows, wanted: RowsWanted, found: Batch | None, done: Found) -> None:
+    """Look at all rows that say to hold a record as young as was found, some at a time."""
+
+    def look(rows: Rows) -> None:
+        if isinstance(rows, StorageFailed):
+            done(rows)
+        elif rows.chunks:
+            younger = _younger(found, rows.chunks)
+            since_ms = wanted.since_ms if younger is None else younger.max_timestamp
+            following = wanted._replace(offset=rows.chunks[-1].last_offset + 1, since_ms=since_ms)
+            _look_on(read, following, younger, done)
+        else:
+            done(None if found is None else found.data)
+
+    read(wanted, look)
+
+
+def _younger(found: Batch | None, rows: Sequence[Chunk]) -> Batch | None:
+    """Return the youngest of what was found before and what is in rows."""
+    return youngest(one for one in (found, _youngest_in(rows, 0)) if one is not None)
