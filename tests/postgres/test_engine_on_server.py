@@ -280,6 +280,8 @@ def test_a_brokers_role_is_enough(server: Server, with_tables: str):
     assert isinstance(broker.ask(ReadDelta(0)), Delta)
     stage.loop.run_until_complete(_append_and_read(stage.connections, epoch, broker.history))
     deleted = broker.change(DeleteTopics((UUID(int=1),)))
+    stage.loop.run_until_complete(_save_start(stage.connections, broker.history))
+    assert server.sql(stage.database, "SELECT max(start_offset) FROM coterie.logs") == "0"
     assert stage.loop.run_until_complete(_sweep(as_app, deleted)) == 1
     stage.close()
     server.sql("postgres", "DROP ROLE app")
@@ -300,6 +302,15 @@ async def _append_and_read(connections: Connections, epoch: int, history: str) -
     reader.read_logs([LogWanted(1, 0)], answers.put_nowait, history=history)
     assert not isinstance(await answers.get(), Broken)
     session.abort()
+    reader.close()
+
+
+async def _save_start(connections: Connections, history: str) -> None:
+    """Have a start moved of a log whose topic is deleted."""
+    answers: asyncio.Queue[object] = asyncio.Queue()
+    reader = PostgresReader(connections)
+    reader.save_starts([StartWanted(1, 0, 1)], answers.put_nowait, history=history)
+    assert await answers.get() == []
     reader.close()
 
 

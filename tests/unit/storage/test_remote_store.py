@@ -830,6 +830,53 @@ def test_who_saves_a_start_hears_that_the_epoch_is_over(brokers: Brokers, broker
     assert isinstance(said[0], StorageFailed)
 
 
+def test_the_start_of_a_log_that_was_deleted_meanwhile_is_not_tried_again_and_nothing_is_said(
+    brokers: Brokers, broker: Broker, caplog: pytest.LogCaptureFixture
+):
+    broker.append("a")
+    brokers.settle()
+    brokers.fates["save-starts"] = [Fate(effect_ms=None, failure="55P03")]
+    said: list[object] = []
+    broker.store.save_starts({ORDERS: 1}, said.append)
+
+    brokers.engine.tables.delete_partitions([IDS[ORDERS]])
+    broker.store.drop(ORDERS)
+    brokers.pass_ms(5_000)
+
+    assert said == [frozenset()]
+    assert (brokers.asked.count("save-starts"), caplog.messages) == (1, [])
+
+
+def test_of_logs_one_of_which_is_deleted_while_starts_wait_the_other_starts_are_saved(
+    brokers: Brokers, broker: Broker
+):
+    broker.append("a")
+    broker.append("b", OTHERS)
+    brokers.settle()
+    brokers.fates["save-starts"] = [Fate(effect_ms=None, failure="55P03")]
+    said: list[object] = []
+    broker.store.save_starts({ORDERS: 1, OTHERS: 1}, said.append)
+    brokers.engine.tables.delete_partitions([IDS[ORDERS]])
+    broker.store.drop(ORDERS)
+
+    brokers.pass_ms(5_000)
+
+    assert said == [frozenset()]
+    assert brokers.engine.tables.start_offsets == {IDS[OTHERS]: 1}
+
+
+def test_the_start_of_a_log_whose_topic_is_deleted_is_left_as_it_is(brokers: Brokers, broker: Broker):
+    broker.append("a")
+    brokers.settle()
+    said: list[object] = []
+
+    brokers.engine.tables.delete_partitions([IDS[ORDERS]])
+    broker.store.save_starts({ORDERS: 1}, said.append)
+    brokers.settle()
+
+    assert (said, brokers.engine.tables.start_offsets) == ([frozenset()], {})
+
+
 def test_nothing_is_saved_of_logs_that_are_not_open(broker: Broker):
     said: list[object] = []
 

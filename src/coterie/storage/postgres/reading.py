@@ -162,8 +162,10 @@ SAVE_STARTS = """
 WITH wanted AS (
   SELECT * FROM unnest($1::int[], $2::int[], $3::bigint[]) AS log (partition_id, epoch, start_offset)),
 led AS MATERIALIZED (
-  SELECT partition_id, leader_epoch FROM coterie.partitions WHERE partition_id = ANY ($1)
+  SELECT partition_id, leader_epoch, topic_id FROM coterie.partitions WHERE partition_id = ANY ($1)
   ORDER BY partition_id FOR SHARE NOWAIT),
+deleted AS MATERIALIZED (
+  SELECT partition_id FROM led JOIN coterie.topics AS topic USING (topic_id) WHERE topic.deleted),
 gone AS MATERIALIZED (
   SELECT partition_id FROM wanted
   WHERE EXISTS (SELECT FROM led WHERE led.partition_id = wanted.partition_id AND leader_epoch > epoch)
@@ -172,7 +174,8 @@ gone AS MATERIALIZED (
 saved AS (
   INSERT INTO coterie.logs AS there (partition_id, start_offset, end_floor)
   SELECT partition_id, start_offset, start_offset FROM wanted
-  WHERE partition_id NOT IN (SELECT partition_id FROM gone) ORDER BY partition_id
+  WHERE partition_id NOT IN (SELECT partition_id FROM gone UNION ALL SELECT partition_id FROM deleted)
+  ORDER BY partition_id
   ON CONFLICT (partition_id) DO UPDATE SET
     start_offset = greatest(there.start_offset, excluded.start_offset),
     end_floor = greatest(there.end_floor, excluded.end_floor))

@@ -98,6 +98,8 @@ class Tables:
         self.end_floors: dict[int, int] = {}
         """Where a partition goes on at the earliest: all before that has been deleted."""
         self.compacted_to: dict[int, int] = {}
+        self.deleted: dict[int, bool] = {}
+        """The partitions whose topic is deleted."""
         self._places: dict[int, list[int]] = {}  # partition -> its rows' base offsets, ascending
 
     # -- appending
@@ -200,7 +202,8 @@ class Tables:
         """
         gone = [one[0] for one in starts if self._is_led_later(*one[:2])]
         for partition_id, _, start in starts:
-            if partition_id not in gone and start > self.start_offsets.get(partition_id, 0):
+            left_alone = partition_id in gone or partition_id in self.deleted
+            if not left_alone and start > self.start_offsets.get(partition_id, 0):
                 self.journal.put(self.start_offsets, partition_id, start)
                 floor = max(start, self.end_floors.get(partition_id, 0))
                 self.journal.put(self.end_floors, partition_id, floor)
@@ -298,6 +301,7 @@ class Tables:
     def delete_partitions(self, partition_ids: Sequence[int]) -> None:
         """Delete all that there is of partitions whose topic is deleted."""
         for partition_id in partition_ids:
+            self.journal.put(self.deleted, partition_id, True)
             self.delete(partition_id, self.end(partition_id))
             for key in [key for key in self.leader_epochs if key[0] == partition_id]:
                 self.journal.drop(self.leader_epochs, key)

@@ -195,7 +195,8 @@ class RemoteReader(Protocol):
         *,
         history: str,
     ) -> None:
-        """Write down where logs start; one that starts later already stays as it is.
+        """Write down where logs start; one that starts later already stays as it is, and so does one whose
+        topic is deleted.
 
         Nothing moves in a partition that has a later leader epoch, or will have one before this is done:
         `done` takes the ids of those, ascending.

@@ -566,12 +566,11 @@ class RemoteStore:
         return UNKNOWN_SPACE
 
     def save_starts(self, starts: Mapping[TopicPartition, int], done: Saved) -> None:
-        """Write down where logs are to start. `done` is called when it is certain, later, or when the broker
-        epoch is over; then it may happen all the same.
+        """Write down where logs are to start. `done` is called when it is certain, later, or when these are
+        closed or the broker epoch is over; then it may happen all the same.
         """
         lanes = self.lanes
         led = {self.logs[name].partition_id: self.logs[name] for name in starts if name in self.logs}
-        wanted = [StartWanted(one.partition_id, one.latest_epoch, starts[one.name]) for one in led.values()]
 
         def saved(answer: Sequence[int] | Broken) -> None:
             if not isinstance(answer, Broken):
@@ -579,7 +578,7 @@ class RemoteStore:
             elif lanes is not self.lanes:
                 done(StorageFailed(f"the broker epoch is over: {answer.reason}"))
             else:
-                if not warned:
+                if not warned and not all(one.closed for one in led.values()):
                     warned.append(True)
                     log.warning("where logs start cannot be written down for now: %s", answer.reason)
                 self._later(PAUSES_MS[-1], save)
@@ -587,12 +586,14 @@ class RemoteStore:
         warned: list[bool] = []
 
         def save() -> None:
-            self._reader.save_starts(wanted, saved, history=self.history)
+            there = [one for one in led.values() if not one.closed]  # others are deleted, or led elsewhere
+            wanted = [StartWanted(one.partition_id, one.latest_epoch, starts[one.name]) for one in there]
+            if wanted:
+                self._reader.save_starts(wanted, saved, history=self.history)
+            else:
+                done(frozenset())
 
-        if wanted:
-            save()
-        else:
-            done(frozenset())
+        save()
 
     def close(self) -> None:
         """End the broker epoch."""
