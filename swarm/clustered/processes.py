@@ -36,9 +36,11 @@ if TYPE_CHECKING:
         RetainedLog,
         RetentionWanted,
         RowsWanted,
+        SizeWanted,
         StartWanted,
         StoredLog,
         StoredRows,
+        StoredSize,
     )
     from coterie.storage.remote.session import Broken, LaneAnswer, Look
     from swarm.clustered.cluster import DatabaseCluster
@@ -161,6 +163,12 @@ class ReachedReader:
     ) -> None:
         """Delete rows of a log."""
         self._ask(partial(self._reader.delete_rows, partition_id, before_offset), done, history)
+
+    def measure(
+        self, wanted: SizeWanted, done: Callable[[StoredSize | Broken], None], *, history: str
+    ) -> None:
+        """Read how large a log is."""
+        self._ask(partial(self._reader.measure, wanted), done, history)
 
     def save_starts(
         self,

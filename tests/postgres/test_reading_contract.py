@@ -16,9 +16,11 @@ from coterie.storage.remote.reading import (
     RetentionWanted,
     RowHeads,
     RowsWanted,
+    SizeWanted,
     StartWanted,
     StoredLog,
     StoredRows,
+    StoredSize,
 )
 from coterie.storage.remote.session import Broken
 
@@ -365,6 +367,33 @@ async def delete(database: LaneDatabase, reader: RemoteReader, before: int) -> l
             return sorted(deleted)
         assert {row.size for row in answer} == {1}
         deleted += [row.last_offset for row in answer]
+
+
+def test_a_log_is_as_large_as_its_rows_before_an_offset_and_those_that_are_compacted(play: Play):
+    async def scene(database: LaneDatabase, lane: Asking) -> None:
+        await lane.reopen(1)
+        rows = [a_chunk(0, 1), a_chunk(2, 9), a_chunk(10, 14), a_chunk(15)]
+        rows[2] = rows[2]._replace(heads=b"those of the third")
+        await lane.append(1, *rows, a_chunk(0, 99, partition=2))
+        reader = database.reader()
+
+        async def measured(*wanted: int) -> tuple[int, int, bytes]:
+            answered: asyncio.Future[StoredSize | Broken] = asyncio.get_running_loop().create_future()
+            reader.measure(SizeWanted(1, *wanted), answered.set_result, history=database.history)
+            async with asyncio.timeout(ANSWERED_WITHIN_S):
+                answer = await answered
+            assert not isinstance(answer, Broken)
+            return tuple(answer)  # type: ignore[return-value]
+
+        sizes = [len(row.data) for row in rows]
+        assert sizes == [1, 1, 2, 2]
+        assert await measured(0, 16, 0) == (6, 0, b"")
+        assert await measured(0, 15, 10) == (4, 2, b"")
+        assert await measured(2, 12, 99) == (1, 5, b"those of the third")
+        assert await measured(9, 10, 10) == (1, 1, b"")
+        assert await measured(16, 16, 0) == (0, 0, b"")
+
+    play(scene)
 
 
 def test_a_log_starts_behind_rows_that_are_too_old_or_too_much_and_these_are_deleted(play: Play):

@@ -21,9 +21,11 @@ from coterie.storage.remote.reading import (
     RetainedLog,
     RetentionWanted,
     RowsWanted,
+    SizeWanted,
     StartWanted,
     StoredLog,
     StoredRows,
+    StoredSize,
 )
 from coterie.storage.remote.recalled import RecalledLog
 from coterie.storage.remote.session import Broken
@@ -98,6 +100,11 @@ class ReaderAtHand:
         history: str,
     ) -> None:
         self._of_engine.delete_rows(partition_id, before_offset, done, history=history)
+
+    def measure(
+        self, wanted: SizeWanted, done: Callable[[StoredSize | Broken], None], *, history: str
+    ) -> None:
+        self._of_engine.measure(wanted, done, history=history)
 
     def save_starts(
         self,

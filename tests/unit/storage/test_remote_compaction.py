@@ -123,6 +123,24 @@ def test_what_a_consumer_holds_of_a_log_is_read_anew_once_it_was_compacted(store
     reading.release()
 
 
+@pytest.mark.parametrize("lost", ["replace-rows", "save-compacted"])
+def test_a_log_is_as_large_as_its_rows_though_the_answer_of_a_compaction_was_lost(lost: str):
+    store = a_store()
+    log = a_log(store)
+    store.engine.choose = lambda name: Fate(failure=BROKEN) if name == lost else Fate()  # type: ignore[method-assign]
+    keep_house(store)
+    store.engine.choose = lambda _: Fate()  # type: ignore[method-assign]
+
+    store.now_ms += 3_600_000
+    store.store.retention.tick(store.now_ms, NOW)
+    store.settle()
+
+    assert log.size_bytes == sum(len(row.data) for row in store.engine.tables.rows(PARTITION))
+    before = log.size_bytes
+    keep_house(store)
+    assert log.size_bytes == sum(len(row.data) for row in store.engine.tables.rows(PARTITION)) <= before
+
+
 @pytest.mark.parametrize("row_bytes", [1, 200, 1 << 17], ids=["each-alone", "by-two", "in-one"])
 def test_the_youngest_record_is_found_though_batches_that_were_emptied_say_to_be_younger(
     store: OneLog, monkeypatch: pytest.MonkeyPatch, row_bytes: int

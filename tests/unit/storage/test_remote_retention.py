@@ -213,6 +213,82 @@ def test_of_rows_that_have_come_joined_each_is_taken_off_the_size_once(
         assert offsets(log) == there
 
 
+# -- answers that are lost
+
+
+def lose(store: OneLog, *names: str) -> None:
+    """Have statements take effect from now on, and their answers not come."""
+    store.engine.choose = lambda name: Fate(failure=BROKEN) if name in names else Fate()  # type: ignore[method-assign]
+
+
+def size_of_rows(store: OneLog) -> int:
+    """Return the size of the rows that are there."""
+    return sum(len(row.data) for row in store.engine.tables.rows(PARTITION))
+
+
+def test_no_more_goes_than_the_size_asks_for_though_it_is_not_known_what_was_deleted(store: OneLog):
+    log = a_log(store, a_config(retention_ms=-1, retention_bytes=5 * SIZE - 1))
+    lose(store, "delete-rows")
+    keep_house(store)
+    assert left(store) == [3, 4, 5, 6, 7]
+
+    lose(store)
+    for _ in range(3):
+        keep_house(store)
+
+    assert (offsets(log), left(store), log.size_bytes) == ([3, 4, 5, 6, 7], [3, 4, 5, 6, 7], 5 * SIZE)
+
+
+@pytest.mark.parametrize("room", range(0, ROWS + 1, 2))
+@pytest.mark.parametrize("start", [1, 2, 5, ROWS])
+def test_a_size_that_is_in_doubt_is_read_anew_whatever_of_the_log_is_in_memory(start: int, room: int):
+    store = a_store(tail_bytes=room * (SIZE + BATCH_COSTS))
+    log = a_log(store, FOREVER)
+    store.store.save_starts({ORDERS: start}, lambda _: None)
+    store.settle()
+    log.delete_before(start, NOW)
+    lose(store, "delete-rows")
+    keep_house(store)
+
+    lose(store)
+    store.engine.tables.delete_rows(PARTITION, start)
+    keep_house(store)
+    keep_house(store)
+
+    assert (log.size_bytes, size_of_rows(store)) == ((ROWS - start) * SIZE,) * 2
+
+
+def test_what_leaves_the_memory_while_a_size_is_read_is_counted_once():
+    store = a_store(tail_bytes=3 * (SIZE + BATCH_COSTS))
+    log = a_log(store, a_config(retention_ms=-1, retention_bytes=5 * SIZE - 1))
+    lose(store, "delete-rows")
+    keep_house(store)
+    store.engine.choose = lambda name: Fate(50, 100) if name == "measure" else Fate()  # type: ignore[method-assign]
+
+    store.now_ms += 3_600_000
+    store.store.retention.tick(store.now_ms, NOW)
+    store.pass_ms(70)
+    RemoteLog.append(log, a_batch("i", "j", key="k"), now_ms=NOW)
+    store.settle()
+
+    assert log.size_bytes == size_of_rows(store)
+
+
+def test_batches_of_a_row_of_which_only_the_first_are_in_memory_no_more_are_counted():
+    store = a_store(tail_bytes=2 * (SIZE + BATCH_COSTS))
+    log = a_log(store, a_config(retention_ms=-1))
+    for value in "ijk":
+        RemoteLog.append(log, a_batch(value, key="k"), now_ms=NOW)
+    store.settle()
+    assert len(left(store)) == ROWS + 1
+    store.store.retention.doubt(log)
+    log.tail.older_bytes = 12_345
+
+    keep_house(store)
+
+    assert log.size_bytes == size_of_rows(store) == (ROWS + 3) * SIZE
+
+
 # -- a stop between any two statements
 
 

@@ -6,7 +6,7 @@ from itertools import starmap
 
 from coterie.storage.postgres.connecting import within_ms
 from coterie.storage.postgres.serial import Connection
-from coterie.storage.remote.reading import DeletedRow, RetainedLog, RetentionWanted
+from coterie.storage.remote.reading import DeletedRow, RetainedLog, RetentionWanted, SizeWanted, StoredSize
 
 LOCK_TIMEOUT_MS = 8_000
 SLICE_ROWS = 1_000
@@ -35,6 +35,14 @@ START = """
 WITH raised AS (
   UPDATE coterie.logs SET end_floor = start_offset WHERE partition_id = $1 AND end_floor < start_offset)
 SELECT start_offset FROM coterie.logs WHERE partition_id = $1
+"""
+# The rows themselves are small: what is large of them lies beside the table, and is not read.
+MEASURE = """
+SELECT coalesce(sum(size) FILTER (WHERE last_offset < $3), 0)::bigint,
+  coalesce(sum(size) FILTER (WHERE last_offset < $4), 0)::bigint,
+  coalesce((SELECT heads FROM coterie.chunks_keep
+    WHERE partition_id = $1 AND base_offset < $3 AND last_offset >= $3 ORDER BY base_offset DESC LIMIT 1), '')
+FROM coterie.chunks_keep WHERE partition_id = $1 AND last_offset >= $2 AND base_offset < greatest($3, $4)
 """
 FORGET_ABORTED = "DELETE FROM coterie.aborted WHERE partition_id = $1 AND last_offset < $2"
 # A row without a time is kept as if it were young, as are all behind it. The partition's row is locked as a
@@ -89,6 +97,11 @@ async def delete_rows(partition_id: int, before_offset: int, connection: Connect
     before_offset = min(before_offset, start or 0)
     await connection.execute(FORGET_ABORTED, partition_id, before_offset)
     return await _delete_slice(connection, partition_id, before_offset)
+
+
+async def measure(wanted: SizeWanted, connection: Connection) -> StoredSize:
+    """Return the size of a log."""
+    return StoredSize(*await connection.fetchrow(MEASURE, *wanted))
 
 
 async def delete_log(connection: Connection, partition_id: int) -> int:

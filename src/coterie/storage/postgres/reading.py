@@ -26,9 +26,11 @@ from coterie.storage.remote.reading import (
     RetentionWanted,
     RowHeads,
     RowsWanted,
+    SizeWanted,
     StartWanted,
     StoredLog,
     StoredRows,
+    StoredSize,
 )
 from coterie.storage.remote.session import Broken
 from coterie.wire.records.batches import HEADER_SIZE
@@ -235,6 +237,11 @@ class PostgresReader:
         history: str,
     ) -> None:
         self._forgetting.run(partial(deleting.delete_rows, partition_id, before_offset), done, history)
+
+    def measure(
+        self, wanted: SizeWanted, done: Callable[[StoredSize | Broken], None], *, history: str
+    ) -> None:
+        self._forgetting.run(partial(deleting.measure, wanted), done, history)
 
     def save_starts(
         self,

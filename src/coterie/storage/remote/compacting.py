@@ -74,6 +74,10 @@ class LogCompaction:
         if self._counted_from <= last_offset < self.compacted_to:
             self._clean_bytes = max(0, self._clean_bytes - size)
 
+    def recount(self, start_offset: int, clean_bytes: int) -> None:
+        """Go by the size of what is compacted of the rows from the start on, as it was read anew."""
+        self._counted_from, self._clean_bytes = start_offset, clean_bytes
+
     def need(self, now_ms: int) -> Need | None:
         """Return the Need of a compaction, None if none is due."""
         of, config = self._log, self._log.config
@@ -189,6 +193,7 @@ class RemoteCompaction:
             if not self._refused:
                 log.warning("%s cannot be compacted for now: %s", one.name, answer.reason)
             self._refused = True
+            self._store.retention.doubt(one)
             return
         self._refused = False
         if answer.damage:
@@ -196,5 +201,7 @@ class RemoteCompaction:
             log.error("%s is not compacted any more: %s", one.name, answer.damage)
         before = one.size_bytes
         one.compaction.finish(answer)
+        if answer.removed_bytes and not answer.whole:  # some of it may be in memory as it was
+            self._store.retention.doubt(one)
         if answer.whole:
             log.info("compacted %s from %d to %d bytes", one.name, before, one.size_bytes)

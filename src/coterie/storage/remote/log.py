@@ -26,9 +26,9 @@ from coterie.storage.log.validate import Prepared
 from coterie.storage.remote.chunk import Chunk, PendingAppend
 from coterie.storage.remote.compacting import LogCompaction
 from coterie.storage.remote.compaction import Compacted
-from coterie.storage.remote.heads import heads_of, learn_heads
+from coterie.storage.remote.heads import heads_of, learn_heads, scan_heads
 from coterie.storage.remote.lane import Lane
-from coterie.storage.remote.reading import DeletedRow, RowHeads, RowsWanted
+from coterie.storage.remote.reading import DeletedRow, RowHeads, RowsWanted, SizeWanted, StoredSize
 from coterie.storage.remote.recalled import ReadRows, RecalledLog, find_by_time, find_youngest
 from coterie.storage.remote.recalling import RecallCache, RecallReading
 from coterie.storage.remote.tail import JoinedBatches, Piece, Tail, TailCache, taken
@@ -466,6 +466,20 @@ class RemoteLog(PlacingLog):
         for last_offset, size in rows:
             self.compaction.take_deleted(last_offset, size)
             self.tail.take_deleted(last_offset, size)
+
+    @property
+    def size_wanted(self) -> SizeWanted:
+        """What is to be read where it is not known how large it is, by where its tail begins now."""
+        compacted_to = self.compaction.compacted_to
+        return SizeWanted(self.partition_id, self._state.start_offset, self.tail.begins, compacted_to)
+
+    def take_size(self, asked: SizeWanted, size: StoredSize, since_bytes: int) -> None:
+        """Go by the size of what is older than the tail, as it was read; so much has come to that since."""
+        start, end = asked.start_offset, asked.end_offset
+        further = sum(head.size for _, head in scan_heads(size.heads) if head.base_offset < end)
+        older_bytes = size.older_bytes + further if start < end else 0
+        self.tail.older_from, self.tail.older_bytes = start, older_bytes + since_bytes
+        self.compaction.recount(start, size.clean_bytes)
 
     def take_compacted(self, done: Compacted) -> None:
         """Take note of a compaction: what is in memory of what was there before is read no more.

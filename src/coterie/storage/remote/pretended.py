@@ -21,10 +21,13 @@ from coterie.storage.remote.reading import (
     RetainedLog,
     RetentionWanted,
     RowsWanted,
+    SizeWanted,
     StartWanted,
     StoredLog,
     StoredRows,
+    StoredSize,
     pieces_of,
+    size_of,
 )
 from coterie.storage.remote.session import (
     Broken,
@@ -73,7 +76,7 @@ class Fate(NamedTuple):
 
 Chooser: TypeAlias = Callable[[str], Fate]
 """Draws the Fate of a statement, by its name; append, begin-life and look are those of a lane,
-read-logs, read-rows, find-unbegun, retain, delete-rows and save-starts those of a reader,
+read-logs, read-rows, find-unbegun, retain, delete-rows, measure and save-starts those of a reader,
 read-to-compact, replace-rows and save-compacted those of a compaction.
 """
 
@@ -500,6 +503,11 @@ class PretendedReader:
         self._execute(
             "delete-rows", lambda tables: tables.delete_rows(partition_id, before_offset), done, history
         )
+
+    def measure(
+        self, wanted: SizeWanted, done: Callable[[StoredSize | Broken], None], *, history: str
+    ) -> None:
+        self._execute("measure", lambda tables: size_of(tables.rows(*wanted[:2]), wanted), done, history)
 
     def save_starts(
         self,

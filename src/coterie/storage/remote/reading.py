@@ -120,6 +120,27 @@ class RetainedLog(NamedTuple):
     oldest_ms: int | None
 
 
+class SizeWanted(NamedTuple):
+    """A log whose size is read anew: of the rows from the one on that holds its start, what lies before an
+    offset, and what is compacted, up to another.
+    """
+
+    partition_id: int
+    start_offset: int
+    end_offset: int
+    compacted_to: int
+
+
+class StoredSize(NamedTuple):
+    """The size of the rows that end before the offset, and of those that are compacted; and the heads of the
+    row that begins before the offset and goes further, if there is one.
+    """
+
+    older_bytes: int
+    clean_bytes: int
+    heads: bytes = b""
+
+
 class DeletedRow(NamedTuple):
     """A row that was deleted: where it ended, and the size of its data."""
 
@@ -188,6 +209,12 @@ class RemoteReader(Protocol):
         """
         ...
 
+    def measure(
+        self, wanted: SizeWanted, done: Callable[[StoredSize | Broken], None], *, history: str
+    ) -> None:
+        """Read how large a log is."""
+        ...
+
     def save_starts(
         self,
         starts: Sequence[StartWanted],
@@ -247,3 +274,14 @@ def _heads_of(rows: Sequence[Chunk]) -> RowHeads:
     heads = b"".join([row.heads for row in rows])
     size = sum([len(row.data) for row in rows])
     return RowHeads(rows[0].base_offset, rows[-1].last_offset, rows[0].leader_epoch, size, heads)
+
+
+def size_of(rows: Sequence[Chunk], wanted: SizeWanted) -> StoredSize:
+    """Return the size of a log, of which there are the rows from its start on."""
+    _, _, end_offset, compacted_to = wanted
+    further = [row.heads for row in rows if row.base_offset < end_offset <= row.last_offset]
+    return StoredSize(
+        sum([len(row.data) for row in rows if row.last_offset < end_offset]),
+        sum([len(row.data) for row in rows if row.last_offset < compacted_to]),
+        *further,
+    )

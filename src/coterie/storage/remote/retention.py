@@ -3,7 +3,8 @@ before that, of one log after the other.
 
 The start moves first, which the database refuses to who leads no more; then the lane expects none of the rows
 before it any more, and then they are deleted, a slice at a time. Who stops in between leaves rows that nobody
-reads, and whoever leads next deletes them.
+reads, and whoever leads next deletes them. Where an answer is lost, so is how large the log is: that is read
+anew, before its size counts again.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from coterie.storage.remote.reading import DeletedRow, RetainedLog, RetentionWanted
+from coterie.storage.remote.reading import DeletedRow, RetainedLog, RetentionWanted, StoredSize
 from coterie.storage.remote.session import Broken
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class RemoteRetention:
         self._not_before_ms: WeakKeyDictionary[RemoteLog, int] = WeakKeyDictionary()
         self._oldest_ms: WeakKeyDictionary[RemoteLog, int] = WeakKeyDictionary()  # as the database has said
         self._deleted_upto: WeakKeyDictionary[RemoteLog, int] = WeakKeyDictionary()
+        self._doubted: WeakKeyDictionary[RemoteLog, object] = WeakKeyDictionary()  # how large they are
 
     def tick(self, now_ms: int, today_ms: int) -> None:
         """See to the logs of which something is due, unless some are being seen to. The age of records goes
@@ -52,10 +54,20 @@ class RemoteRetention:
         self._waiting = deque(self._due(tuple(self._store.logs.values())))
         self._next()
 
+    def doubt(self, one: RemoteLog) -> None:
+        """Have it read anew how large a log is, before its size counts again: what has come of a statement is
+        not known. That is done some time later, when what was late has happened or never will.
+        """
+        self._doubted[one] = object()
+        self._not_before_ms[one] = self._now_ms + LOOK_AGAIN_MS
+
     def _due(self, logs: Iterable[RemoteLog]) -> Iterable[RemoteLog]:
         for one in logs:
             if self._not_before_ms.get(one, self._now_ms) <= self._now_ms and (
-                self._is_to_delete(one) or self._surplus(one) >= 0 or self._is_old(one)
+                one in self._doubted
+                or self._is_to_delete(one)
+                or self._surplus(one) >= 0
+                or self._is_old(one)
             ):
                 yield one
 
@@ -63,9 +75,11 @@ class RemoteRetention:
         return one.start_offset > self._deleted_upto.get(one, 0)
 
     def _surplus(self, one: RemoteLog) -> int:
-        """Return the number of bytes that a log has beyond its settings, negative if it has none."""
+        """Return the number of bytes that a log has beyond its settings, negative if it has none, or its size
+        is in doubt.
+        """
         config = one.config
-        bounded = config.deleted and config.retention_bytes >= 0
+        bounded = config.deleted and config.retention_bytes >= 0 and one not in self._doubted
         return one.size_bytes - config.retention_bytes if bounded and one.size_bytes else -1
 
     def _before_ms(self, one: RemoteLog) -> int:
@@ -87,11 +101,39 @@ class RemoteRetention:
             if not one.closed:
                 self._seen_to = one
                 self._not_before_ms[one] = self._now_ms + LOOK_AGAIN_MS
-                if self._is_to_delete(one):
-                    self._delete(one)
+                if one in self._doubted:
+                    self._measure(one)
                 else:
-                    self._retain(one)
+                    self._see_to(one)
                 return
+
+    def _see_to(self, one: RemoteLog) -> None:
+        if self._is_to_delete(one):
+            self._delete(one)
+        elif self._surplus(one) >= 0 or self._is_old(one):
+            self._retain(one)
+        else:
+            self._next()
+
+    def _measure(self, one: RemoteLog) -> None:
+        """Read anew how large a log is. What is not in memory may become more meanwhile; if anything else is
+        another by then, it is read again the next time.
+        """
+        doubted, asked, before = self._doubted[one], one.size_wanted, one.tail.older_bytes
+
+        def measured(answer: StoredSize | Broken) -> None:
+            if self._is_over(one, answer):
+                return
+            assert isinstance(answer, StoredSize)
+            is_same = one.size_wanted._replace(end_offset=asked.end_offset) == asked
+            if is_same and self._doubted[one] is doubted:
+                del self._doubted[one]
+                one.take_size(asked, answer, one.tail.older_bytes - before)
+                self._see_to(one)
+            else:
+                self._next()
+
+        self._reader.measure(asked, measured, history=self._store.history)
 
     def _retain(self, one: RemoteLog) -> None:
         """Have a log start where its settings say, as far as the database looks at once."""
@@ -123,6 +165,8 @@ class RemoteRetention:
         start = one.start_offset
 
         def deleted(answer: Sequence[DeletedRow] | Broken) -> None:
+            if isinstance(answer, Broken):
+                self.doubt(one)
             if self._is_over(one, answer):
                 return
             assert not isinstance(answer, Broken)
@@ -131,10 +175,7 @@ class RemoteRetention:
                 self._delete(one)
                 return
             self._deleted_upto[one] = max(start, self._deleted_upto.get(one, 0))
-            if self._surplus(one) >= 0 or self._is_old(one):
-                self._retain(one)
-            else:
-                self._next()
+            self._see_to(one)
 
         self._reader.delete_rows(one.partition_id, start, deleted, history=self._store.history)
 
