@@ -9,4 +9,4 @@ live() { # NAME FIRST SEEDS JOBS [FLAG]: a check for each hundred seeds
     done
 }
 live seeds "${FIRST:-300}" "${SEEDS:-2700}" 1
-live engine-seeds "${ENGINE_FIRST:-100}" "${ENGINE_SEEDS:-300}" 2 --engine
+live engine-seeds "${ENGINE_FIRST:-200}" "${ENGINE_SEEDS:-300}" 2 --engine

@@ -19,7 +19,7 @@ from swarm.world import World
 from coterie.broker.cluster.lifecycle import Phase
 from coterie.simulate.agenda import START_MS
 
-MANY = range(0, 40, 20)
+MANY = range(0, 200, 20)
 SEEN_LEAST = 2
 MARKS = {"kill-broker", "leave-broker", "freeze", "sever", "spell", "outage", "fall-back"}
 MARKS |= {

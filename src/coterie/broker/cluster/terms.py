@@ -18,8 +18,10 @@ HAND_OVER_WITHIN_MS = 5_000
 """How long a broker that leaves hands over what groups and transactions are in, one partition after another;
 the rest goes with all else.
 """
-DRAIN_WITHIN_MS = 3_000
-"""How long it waits after that until what was decided has landed, before it gives all away."""
+DRAIN_WITHIN_MS = 10_000
+"""How long it waits after that until what was decided has landed, before it gives all away: a database that is
+merely slow writes it meanwhile.
+"""
 AWAY_WITHIN_MS = 3_000
 """How long it waits for an engine that answers no heartbeat. Nothing lands there meanwhile, and what it leads
 the others take over once they reach it.
