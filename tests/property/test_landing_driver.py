@@ -195,7 +195,7 @@ def a_loading_that_does_not_wait_for_what_is_in_flight(patch: pytest.MonkeyPatch
     patch.setattr(ShardsOfTopic, "_load", ShardsOfTopic._load_soon)
 
 
-@fault(1)
+@fault(14)
 def a_loading_that_a_refusal_prevents(patch: pytest.MonkeyPatch) -> None:
     """What it waits for never lasts, and it waits on."""
 
