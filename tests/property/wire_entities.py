@@ -60,7 +60,7 @@ def error_codes() -> st.SearchStrategy[object]:
     return st.sampled_from(ErrorCode)
 
 
-# Long enough for lengths of more than one byte to occur; drawn as a whole, as a draw for each letter takes long.
+# Long enough for lengths of more than one byte to occur; drawn whole, as a draw for each letter takes long.
 LONG_TEXTS = st.builds(str.__mul__, st.sampled_from(("a", "é", "漢", "aé漢")), st.integers(128, 130))
 TEXTS = st.one_of(st.text(max_size=8), LONG_TEXTS)
 BYTES = st.one_of(st.binary(max_size=8), st.binary(min_size=127, max_size=130))
