@@ -28,7 +28,7 @@ def a_heartbeat_that_moves_nothing(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Draft, "restart_session", lambda draft, member: None)
 
 
-@fault.from_seed(2)
+@fault.from_seed(6)
 def a_stale_generation_that_passes(patch: pytest.MonkeyPatch) -> None:
     instead(patch, sync, "refusal_of", lambda refusal: lambda group, command: (
         (Code.NONE, "") if refusal(group, command)[1] == "stale-generation" else refusal(group, command)
@@ -55,7 +55,7 @@ def a_join_phase_as_long_as_the_most_impatient_member(patch: pytest.MonkeyPatch)
     )
 
 
-@fault.from_seed(2)
+@fault.from_seed(3)
 def an_initial_delay_that_nobody_extends(patch: pytest.MonkeyPatch) -> None:
     def end(draft: Draft, group: Group) -> str:
         join_phase.complete(draft, group)
@@ -91,7 +91,7 @@ def a_commit_that_is_no_sign_of_life(patch: pytest.MonkeyPatch) -> None:
     plant_in_table(patch, offsets.commit_for_a_member, quietly)
 
 
-@fault.from_seed(1)
+@fault
 def an_old_self_whose_deadline_stays(patch: pytest.MonkeyPatch) -> None:
     def replaced(replace_: Any) -> Any:
         def kept(draft: Draft, group: Group, command: Any, old_id: str) -> str:
@@ -104,7 +104,7 @@ def an_old_self_whose_deadline_stays(patch: pytest.MonkeyPatch) -> None:
     instead(patch, static, "replace", replaced)
 
 
-@fault
+@fault.from_seed(2)
 def a_leader_that_is_gone(patch: pytest.MonkeyPatch) -> None:
     instead(
         patch,
@@ -121,7 +121,7 @@ def strike_all_but_leader(strike: Any, world: Any, group: Group, member: Any) ->
     group.leader = leader
 
 
-@fault
+@fault.from_seed(3)
 def a_parked_join_that_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     instead(patch, join_phase, "remove", lambda remove: remove)
     patch.setattr(leave, "tell_removed", lambda draft, member: None)
@@ -138,7 +138,7 @@ def an_assignment_that_everybody_gets(patch: pytest.MonkeyPatch) -> None:
     )
 
 
-@fault.from_seed(1)
+@fault
 def a_tombstone_that_stores_the_group(patch: pytest.MonkeyPatch) -> None:
     def without(records_of: Any) -> Any:
         def written(groups: Any, fact: Any) -> Any:
@@ -159,7 +159,7 @@ def empty_group() -> bytes:
     return raw
 
 
-@fault.from_seed(2)
+@fault.from_seed(3)
 def an_assignment_that_is_not_written(patch: pytest.MonkeyPatch) -> None:
     def without(records_of: Any) -> Any:
         def written(groups: Any, fact: Any) -> Any:
@@ -201,7 +201,7 @@ def a_transaction_that_counts_when_aborted(patch: pytest.MonkeyPatch) -> None:
     )
 
 
-@fault
+@fault.from_seed(8)
 def a_transaction_that_overtakes_what_is_newer(patch: pytest.MonkeyPatch) -> None:
     apply_commit = apply.APPLY[OffsetsCommitted]
 
@@ -215,7 +215,7 @@ def a_transaction_that_overtakes_what_is_newer(patch: pytest.MonkeyPatch) -> Non
     patch.setattr(shard, "APPLY", {**shard.APPLY, OffsetsCommitted: keeping})
 
 
-@fault.from_seed(1)
+@fault
 def a_failed_assignment_that_leaves_the_others_waiting(patch: pytest.MonkeyPatch) -> None:
     def failed(draft: Draft, command: Any, code: Code) -> None:
         draft.reply(command.call, failures.SyncAnswer(code))

@@ -88,7 +88,7 @@ def a_late_reopening_that_goes_back_to_an_earlier_life(patch: pytest.MonkeyPatch
     patch.setattr(Tables, "begin_life", begin)
 
 
-@fault.from_seed(10)
+@fault.from_seed(3)
 def lives_that_the_database_numbers(patch: pytest.MonkeyPatch) -> None:
     """A late attempt to reopen takes the next number, and the lane takes itself for fenced."""
 
@@ -127,7 +127,7 @@ def a_takeover_that_leaves_the_lanes(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Tables, "fence", lambda *_: None)
 
 
-@fault.from_seed(1)
+@fault
 def an_outcome_of_an_earlier_life_that_is_believed(patch: pytest.MonkeyPatch) -> None:
     def answered(take: Any) -> Any:
         return lambda self, life, answer: take(self, self.life, answer)
@@ -148,7 +148,7 @@ def rows_that_are_taken_to_be_there_without_a_look(patch: pytest.MonkeyPatch) ->
     reopened_as(patch, in_doubt_there=True)
 
 
-@fault.from_seed(1)
+@fault
 def a_look_that_takes_another_leaders_row_for_its_own(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Tables, "has", lambda self, partition_id, base, epoch: (partition_id, base) in self.chunks)
 
@@ -189,7 +189,7 @@ def a_cancelled_statement_taken_for_a_refusal(patch: pytest.MonkeyPatch) -> None
     patch.setattr(session, "SQLSTATES", {**session.SQLSTATES, "57014": (Verdict.REFUSE, "cancelled")})
 
 
-@fault
+@fault.from_seed(4)
 def a_cancelled_wait_for_the_replica_taken_for_a_refusal(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(session, "SQLSTATES", {**session.SQLSTATES, "01000": (Verdict.REFUSE, "cancelled")})
 
@@ -314,7 +314,7 @@ def a_round_that_is_answered_twice(patch: pytest.MonkeyPatch) -> None:
     instead(patch, Lane, "_land", land)
 
 
-@fault
+@fault.from_seed(4)
 def a_closed_lane_that_keeps_what_is_put(patch: pytest.MonkeyPatch) -> None:
     def put(take: Any) -> Any:
         def kept(self: Lane, append: Any) -> None:

@@ -24,7 +24,7 @@ def what_is_placed_counts_as_landed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(RemoteLog, "when_landed", lambda log, last_offset, done: done(None))
 
 
-@fault.from_seed(0)
+@fault.from_seed(3)
 def readers_see_what_is_in_flight(patch: pytest.MonkeyPatch) -> None:
     land = RemoteLog._land
 
@@ -51,7 +51,7 @@ def a_refusal_is_told_to_nobody(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(RemoteLog, "_take_back", silently)
 
 
-@fault.from_seed(1)
+@fault
 def what_is_refused_keeps_its_offsets(patch: pytest.MonkeyPatch) -> None:
     def kept(log: RemoteLog, flight: Flight, refused: AppendRefused) -> None:
         log._flights.pop()
@@ -74,7 +74,7 @@ def a_repeat_of_what_is_in_flight_has_landed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(RemoteLog, "append", at_once)
 
 
-@fault.from_seed(0)
+@fault.from_seed(4)
 def who_waits_is_told_with_the_first_to_land(patch: pytest.MonkeyPatch) -> None:
     def early(log: RemoteLog, last_offset: int, done: Landed) -> None:
         log._waiting.append((log._state.end_offset, done))

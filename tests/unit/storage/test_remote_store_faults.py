@@ -22,7 +22,7 @@ QUICK = settings(GENERATED, stateful_step_count=30)
 FAULTS = fault = Faults()
 
 
-@fault.from_seed(1)
+@fault.from_seed(3)
 def a_log_is_read_while_something_of_it_is_in_flight(patch: pytest.MonkeyPatch) -> None:
     def make(drop: Callable[..., None]) -> Callable[..., None]:
         def without_waiting(store: RemoteStore, name: TopicPartition) -> None:
@@ -45,7 +45,7 @@ def a_later_open_is_taken_for_the_one_under_way(patch: pytest.MonkeyPatch) -> No
     instead(patch, RemoteStore, "_is_news", make)
 
 
-@fault
+@fault.from_seed(3)
 def a_log_begins_without_its_rows(patch: pytest.MonkeyPatch) -> None:
     def make(opened: Callable[..., Iterator[int]]) -> Callable[..., Iterator[int]]:
         return lambda store, wanted, stored: opened(store, wanted, stored._replace(chunks=()))
@@ -53,7 +53,7 @@ def a_log_begins_without_its_rows(patch: pytest.MonkeyPatch) -> None:
     instead(patch, RemoteStore, "_opened", make)
 
 
-@fault
+@fault.from_seed(3)
 def a_log_goes_on_where_its_epoch_began(patch: pytest.MonkeyPatch) -> None:
     def make(opened: Callable[..., Iterator[int]]) -> Callable[..., Iterator[int]]:
         def at_the_epoch(store: RemoteStore, wanted: LogToOpen, stored: StoredLog) -> Iterator[int]:
