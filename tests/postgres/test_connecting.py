@@ -37,6 +37,7 @@ def test_a_password_is_never_shown():
     shown = str(DatabaseAddress("postgresql://broker:s%40cret@db:5433/coterie?sslmode=disable&password=x"))
 
     assert shown == "postgresql://broker:***@db:5433/coterie"
+    assert str(DatabaseAddress("postgresql:///coterie?host=/tmp")) == "postgresql:///coterie"
 
 
 @pytest.mark.parametrize(
@@ -54,10 +55,30 @@ def test_what_is_no_address_is_refused_with_a_sentence(url: str, sentence: str):
         DatabaseAddress(url)
 
 
-def test_hosts_are_tried_in_their_order():
+def test_hosts_are_tried_in_their_order(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("PGPORT", raising=False)
     url = "postgres://broker@a,b:5433,[::1]:5434/coterie"
 
     assert DatabaseAddress(url).hosts == [("a", 5432), ("b", 5433), ("::1", 5434)]
+
+
+@pytest.mark.parametrize(
+    ("url", "hosts"),
+    [
+        ("postgresql://a,b:5433/c", [("a", 6000), ("b", 5433)]),
+        ("postgresql://me@/c", [("/run/postgresql", 6000)]),
+        ("postgresql:///c?host=/tmp&port=5434", [("/tmp", 5434)]),
+        ("postgresql:///c?host=::1,b&port=1,2", [("::1", 1), ("b", 2)]),
+        ("postgresql://a/c?host=b", [("b", 6000)]),
+    ],
+)
+def test_what_an_address_leaves_out_is_said_behind_it_or_by_the_environment_as_to_psql(
+    url: str, hosts: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("PGHOST", "/run/postgresql")
+    monkeypatch.setenv("PGPORT", "6000")
+
+    assert DatabaseAddress(url).hosts == hosts
 
 
 @pytest.fixture

@@ -8,12 +8,14 @@ set, and no task that waits for a statement is cancelled before its connection i
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import socket
 from collections import deque
+from collections.abc import Mapping
 from ipaddress import ip_address
 from typing import Any
-from urllib.parse import SplitResult, parse_qs, unquote, urlsplit, urlunsplit
+from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
 import asyncpg
 
@@ -79,9 +81,9 @@ class DatabaseAddress:
             raise CoterieError("a store's address names the database: postgresql://USER@HOST/DATABASE")
         self.url = url
         """It may have a password in it."""
-        self.hosts = _hosts_of(parts.netloc)
-        self.arguments: dict[str, Any] = {"dsn": url, "timeout": CONNECT_S, "command_timeout": None}
         query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
+        self.hosts = _hosts_of(parts.netloc.rpartition("@")[2], query)
+        self.arguments: dict[str, Any] = {"dsn": url, "timeout": CONNECT_S, "command_timeout": None}
         if "target_session_attrs" not in query:
             self.arguments["target_session_attrs"] = "read-write"
         self.is_here = all(is_here(host) for host, _ in self.hosts)
@@ -91,7 +93,7 @@ class DatabaseAddress:
         self.secrets = tuple(one for one in (secret, *PASSWORD.findall(parts.query)) if one)
         """The passwords in it, as they are written there."""
         netloc = parts.netloc.replace(f":{secret}@", ":***@", 1) if secret else parts.netloc
-        self._shown = urlunsplit(parts._replace(netloc=netloc, query=""))
+        self._shown = f"{parts.scheme}://{netloc}{parts.path}"
 
     def __str__(self) -> str:
         return self._shown
@@ -112,18 +114,37 @@ def _parts_of(url: str) -> SplitResult:
         raise CoterieError(f"a store's address is no URL: {error}") from None
 
 
-def _hosts_of(netloc: str) -> list[tuple[str | None, int]]:
-    """Return (host, port) of each that a URL names; None stands for where libpq looks for a socket."""
-    found: list[tuple[str | None, int]] = []
-    for one in netloc.rpartition("@")[2].split(","):
-        host, port = (one, "") if one.endswith("]") or ":" not in one else one.rsplit(":", 1)
-        if not re.fullmatch(r"[0-9]*", port):
-            raise CoterieError(f"a store's address has a port that is no number: {port}")
-        number = int(port or PORT)
-        if not 0 < number <= PORT_MAX:
-            raise CoterieError(f"a store's address has a port that is none: {port}")
-        found.append((unquote(host).strip("[]") or None, number))
-    return found
+def _hosts_of(named: str, query: Mapping[str, str]) -> list[tuple[str | None, int]]:
+    """Return (host, port) of each that a URL names; None stands for where libpq looks for a socket.
+
+    What the URL does not say before its path it may behind the `?`, and else PGHOST and PGPORT do.
+    """
+    if "host" in query:
+        places = [(host, "") for host in query["host"].split(",")]
+    elif named:
+        places = [_split(one) for one in named.split(",")]
+    else:
+        places = [(host, "") for host in os.environ.get("PGHOST", "").split(",")]
+    ports = (query.get("port") or os.environ.get("PGPORT") or str(PORT)).split(",")
+    if len(ports) not in (1, len(places)):
+        raise CoterieError(f"a store's address has {len(places)} hosts and {len(ports)} ports; name one")
+    usual = ports * len(places) if len(ports) == 1 else ports
+    return [
+        (host or None, _port(port or fallback)) for (host, port), fallback in zip(places, usual, strict=True)
+    ]
+
+
+def _split(named: str) -> tuple[str, str]:
+    host, port = (named, "") if named.endswith("]") or ":" not in named else named.rsplit(":", 1)
+    return unquote(host).strip("[]"), port
+
+
+def _port(text: str) -> int:
+    if not re.fullmatch(r"[0-9]+", text):
+        raise CoterieError(f"a store's address has a port that is no number: {text}")
+    if not 0 < int(text) <= PORT_MAX:
+        raise CoterieError(f"a store's address has a port that is none: {text}")
+    return int(text)
 
 
 def is_here(host: str | None) -> bool:
