@@ -22,13 +22,15 @@ pytestmark = pytest.mark.interop  # half a minute of processes that wait
 
 PAGE = Path(__file__).parents[2] / "docs" / "cluster.md"
 COMMANDS = re.compile(r"<!-- tests/store_cluster/test_restored.py runs these -->\n\n```\n(.*?)```", re.DOTALL)
+NAMES = re.compile(
+    r"(?<=localhost/)coterie\b|(?<=[ /])coterie(?=_restored)|(?<= )coterie(?=$|')", re.MULTILINE
+)
 CLIENT = Confluent()
 
 
 def run(script: str, server: Server, database: str, folder: Path) -> None:
     """Run commands of the page in a folder, with the test's server and its names of databases."""
-    text = script.replace("coterie_restored", f"{database}_restored")
-    text = re.sub(r"\blocalhost/coterie\b", f"127.0.0.1:{server.port}/{database}", text)
+    text = NAMES.sub(database, script)
     text = text.replace("localhost/", f"127.0.0.1:{server.port}/")
     environment = {
         **os.environ,
@@ -53,7 +55,7 @@ def test_brokers_and_clients_that_run_go_by_what_was_brought_back(
     cluster: StoreCluster, server: Server, tmp_path: Path
 ) -> None:
     topic, group = f"flights-{uuid.uuid4()}", f"group-{uuid.uuid4()}"
-    back_up, bring_back = COMMANDS.findall(PAGE.read_text(encoding="utf-8"))
+    back_up, bring_back, take_its_place = COMMANDS.findall(PAGE.read_text(encoding="utf-8"))
     database = cluster.database
     with ConfluentAdmin(cluster.bootstrap) as admin:
         admin.create(topic)
@@ -80,8 +82,7 @@ def test_brokers_and_clients_that_run_go_by_what_was_brought_back(
         assert len(member.take(3)) == 3
         member.commit()
     run(bring_back, server, database, tmp_path)
-    server.sql("postgres", f"DROP DATABASE {database} WITH (FORCE)")
-    server.sql("postgres", f"ALTER DATABASE {database}_restored RENAME TO {database}")
+    run(take_its_place, server, database, tmp_path)
 
     cluster.until("all are live again", lambda: cluster.live() == [1, 2, 3], within_s=60)
     cluster.until("they lead again", lambda: None not in cluster.leaders(topic))

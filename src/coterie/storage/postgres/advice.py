@@ -18,6 +18,7 @@ PASSING = ("08", "25006", "53", "57P")
 PASSWORD_WRONG = ("28P01",)
 NOT_LET_IN = ("28000",)
 NO_DATABASE = ("3D000",)
+NO_PARAMETER = ("42704",)
 NOT_PREPARED = ("26000", "42P05")
 REFUSED = "nobody listens there; is the address right, and PostgreSQL up?"
 TO_GRANT = "who looks or dumps needs GRANT coterie_reader, and who loads or restores GRANT coterie_broker"
@@ -69,6 +70,8 @@ def what_to_put_right(error: BaseException) -> str:
             )
         if state in NOT_LET_IN:
             return f"{error}; the server's pg_hba.conf and its roles say who is let in"
+        if state in NO_PARAMETER:
+            return f"{error}; behind the ? stand psql's words, as sslmode, and settings of the server's"
         if state in NO_DATABASE:
             return f"{error}; createdb makes one"
         if state in NOT_PREPARED:

@@ -17,6 +17,8 @@ from coterie.base.errors import CoterieError
 FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
 SYSTEMS = "system"
 """The sslrootcert that means those whom the system trusts."""
+NO_PAIR = ("PEM lib", "KEY_VALUES_MISMATCH", "NO_START_LINE")
+"""What OpenSSL says of a file that holds no key, or another certificate's."""
 MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
 
 
@@ -65,4 +67,6 @@ def tls_advice(error: BaseException) -> str:
         return f"{said}; the server wants it encrypted: sslmode=verify-full in the URL, with sslrootcert"
     if "valid client certificate" in said:
         return f"{said}; sslcert and sslkey in the URL name it"
+    if isinstance(error, ssl.SSLError) and any(one in said for one in NO_PAIR):
+        return f"{said}; sslcert and sslkey in the URL name a certificate and its own key"
     return f"TLS: {error.reason or said}" if isinstance(error, ssl.SSLError) else ""
