@@ -673,7 +673,24 @@ def test_who_leaves_while_the_engine_does_not_answer_ends_within_seconds_and_say
         rig.do("unanswered", rig.last(LeaveCluster))
 
     assert Exit not in {type(one) for one in rig.wait(AWAY_WITHIN_MS - 1)}
-    assert rig.wait(1)[-1] == Exit(UNREACHED)
+    assert rig.wait(1)[-1] == Exit(UNREACHED % 3)
+
+
+def test_who_leaves_is_not_cut_off_between_two_heartbeats_however_far_they_are_apart():
+    rig = Rig(heartbeat_interval_ms=4_000, session_timeout_ms=9_000)
+    rig.start()
+    rig.answer()
+    rig.do("terminate")
+
+    for _ in range(8):
+        rig.wait(1_000)
+        rig.answer()
+    assert rig.kinds.count(BrokerHeartbeat) == 3
+    assert Exit not in rig.kinds
+
+    rig.do("disconnected")
+    rig.wait(9_000)
+    assert rig.wanted[-1] == Exit(UNREACHED % 9)
 
 
 def test_who_leaves_gives_all_away_if_the_engine_answers_again_in_time(rig: Rig):

@@ -18,7 +18,7 @@ from coterie.broker.api import FAMILIES
 from coterie.broker.cluster.image import Endpoint
 from coterie.broker.cluster.lifecycle import BrokerLifecycle, Phase
 from coterie.broker.cluster.postgres.engine import PostgresEngine
-from coterie.broker.cluster.terms import AWAY_WITHIN_MS, LifecycleTerms, terms_of
+from coterie.broker.cluster.terms import LifecycleTerms, terms_of
 from coterie.broker.clustered import ClusteredNode
 from coterie.broker.interbroker.sockets import Connector
 from coterie.broker.net.request_queue import RequestQueue
@@ -258,7 +258,7 @@ class MemberProcess:
         reached = lifecycle.serves(self._clock())
         self._clustered.member.terminate()
         if lifecycle.phase is Phase.LEAVING and not reached:
-            log.warning(AWAY, AWAY_WITHIN_MS // 1_000)
+            log.warning(AWAY, self._terms.away_within_ms // 1_000)
 
     def _exit(self, sentence: str) -> None:
         if not self._ended.done():

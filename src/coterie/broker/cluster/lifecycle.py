@@ -43,7 +43,6 @@ from coterie.broker.cluster.made import SeenByOthers, SeenHere
 from coterie.broker.cluster.statements import BrokerHeartbeat, HeartbeatAnswer, ReadDelta
 from coterie.broker.cluster.terms import (
     ANNOUNCE_AFTER_MS,
-    AWAY_WITHIN_MS,
     DRAIN_WITHIN_MS,
     HAND_OVER_WITHIN_MS,
     LEAVE_WITHIN_MS,
@@ -541,9 +540,9 @@ class BrokerLifecycle:
             if self._is_due(self._exit_at_ms, now_ms):
                 self._end(self._unwritten)
             return
-        since_ms = max(self._leaving_since_ms, self._renewed_ms)
-        if self._is_due(since_ms + AWAY_WITHIN_MS, now_ms):
-            self._end(UNREACHED)
+        since_ms, away_ms = max(self._leaving_since_ms, self._renewed_ms), self._terms.away_within_ms
+        if self._is_due(since_ms + away_ms, now_ms):
+            self._end(UNREACHED % (away_ms // 1_000))
         elif self._is_due(self._leaving_since_ms + LEAVE_WITHIN_MS, now_ms):
             self._end("what it led could not be given away in time; the others take it over")
         elif self._hand_over_by_ms is not None:
