@@ -1,5 +1,5 @@
 #!/bin/bash
-# 2,700 seeds of the simulator, those after the 300 of make test, and 300 of brokers over one database; a check for
+# 2,900 seeds of the simulator, those after the 100 of make test, and 300 of brokers over one database; a check for
 # each hundred. SEEDS and FIRST ask for others of the former, ENGINE_SEEDS and ENGINE_FIRST of the latter.
 live() { # NAME FIRST SEEDS JOBS [FLAG]: a check for each hundred seeds
     local name="$1" first="$2" seeds="$3" jobs="$4" at told
@@ -8,5 +8,5 @@ live() { # NAME FIRST SEEDS JOBS [FLAG]: a check for each hundred seeds
             echo "ok $name-from-$at" || echo "FAILED $name-from-$at: $(grep -m 1 '^seed ' <<<"$told")"
     done
 }
-live seeds "${FIRST:-300}" "${SEEDS:-2700}" 1
+live seeds "${FIRST:-100}" "${SEEDS:-2900}" 1
 live engine-seeds "${ENGINE_FIRST:-200}" "${ENGINE_SEEDS:-300}" 2 --engine
