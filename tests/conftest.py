@@ -7,6 +7,7 @@ import os
 import random
 import signal
 import sys
+from collections import Counter
 from collections.abc import Generator
 from typing import Any
 
@@ -25,6 +26,7 @@ __all__ = [
     "pytest_runtest_call",
     "pytest_runtest_setup",
     "pytest_runtest_teardown",
+    "pytest_terminal_summary",
     "pytest_xdist_auto_num_workers",
     "pytest_xdist_make_scheduler",
 ]
@@ -44,11 +46,12 @@ LONGEST = (
     "tests/pipeline/test_main_job.py",
     *SESSIONS,
     f"{SPARK}driving.py",
+    "tests/seeds/test_engine_seeds.py",
     "tests/seeds/test_sim_seeds.py",
-    "tests/seeds/test_sim_faults.py",
     "tests/cluster/test_lives.py",
     "tests/kills/test_kills.py",
 )
+MODULES_TOLD = 15
 LONGEST_FIRST = {share: place for place, share in enumerate(LONGEST)}
 
 # Tests start hundreds of programs, each of them for seconds. Where bytecode is not kept, each would compile
@@ -97,6 +100,18 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
         gc.collect()
         gc.freeze()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Tell which modules took the longest, where there were many."""
+    took: Counter[str] = Counter()
+    for report in (one for reports in terminalreporter.stats.values() for one in reports):
+        if isinstance(report, pytest.TestReport):
+            took[report.nodeid.partition("::")[0]] += report.duration
+    if len(took) > MODULES_TOLD:
+        terminalreporter.section(f"{MODULES_TOLD} longest of {len(took)} modules, {took.total():.0f} s in all")
+        for module, seconds in took.most_common(MODULES_TOLD):
+            terminalreporter.line(f"{seconds:7.1f} s {module}")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
