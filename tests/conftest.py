@@ -109,7 +109,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         if isinstance(report, pytest.TestReport):
             took[report.nodeid.partition("::")[0]] += report.duration
     if len(took) > MODULES_TOLD:
-        terminalreporter.section(f"{MODULES_TOLD} longest of {len(took)} modules, {took.total():.0f} s in all")
+        terminalreporter.section(f"{MODULES_TOLD} longest of {len(took)} modules, {took.total():.0f} s")
         for module, seconds in took.most_common(MODULES_TOLD):
             terminalreporter.line(f"{seconds:7.1f} s {module}")
 

@@ -19,20 +19,20 @@ HAND_OVER_WITHIN_MS = 5_000
 the rest goes with all else.
 """
 DRAIN_WITHIN_MS = 10_000
-"""How long it waits after that until what was decided has landed, before it gives all away: a database that is
-merely slow writes it meanwhile.
+"""How long it waits after that until what was decided has landed, before it gives all away: a database that
+is merely slow writes it meanwhile.
 """
 AWAY_WITHIN_MS = 3_000
-"""How long it waits at least for an engine that answers no heartbeat (`LifecycleTerms.away_within_ms`). Nothing
-lands there meanwhile, and what it leads the others take over once they reach it.
+"""How long it waits at least for an engine that answers no heartbeat (`LifecycleTerms.away_within_ms`).
+Nothing lands there meanwhile, and what it leads the others take over once they reach it.
 """
 UNWRITTEN = (
     f"what was decided could not all be written within {DRAIN_WITHIN_MS // 1_000} s, and was acknowledged to"
     " nobody; others lead now"
 )
 UNREACHED = (
-    "the database did not answer for %d s: what this broker led it could give to nobody, and the others take it"
-    " over once they reach it; what was not written was acknowledged to nobody"
+    "the database did not answer for %d s: what this broker led it could give to nobody, and the others take"
+    " it over once they reach it; what was not written was acknowledged to nobody"
 )
 ANNOUNCE_AFTER_MS = 100
 """How long a broker that hands nothing over drains before others are asked to give it nothing more: to ask
@@ -73,8 +73,8 @@ class LifecycleTerms:
 
     @property
     def away_within_ms(self) -> int:
-        """How long a broker that leaves waits for an engine that answers no heartbeat. In a session one that is
-        slow has answered once, however far heartbeats are apart.
+        """How long a broker that leaves waits for an engine that answers no heartbeat. In a session one that
+        is slow has answered once, however far heartbeats are apart.
         """
         return max(AWAY_WITHIN_MS, self.session_timeout_ms)
 
