@@ -167,6 +167,19 @@ def test_a_member_that_comes_to_want_another_topic_wants_it_in_the_replay_too():
     assert known.figures.moves == 1, "of t, the first partition; u had no owner before"
 
 
+def test_a_group_that_is_made_anew_is_replayed_as_another_one():
+    tale = Tale().formed(10_000, {"a/1": (0,)}).commit(10_500, 89_000, 0).formed(90_000, {}).gone(95_000)
+    tale.generation = 0
+    tale.formed(300_000, {"a/2": (0,)}).commit(300_500, 360_000, 0)
+    was, what_if = answers(tale.told(), questions("session.timeout.ms=30000"))
+
+    assert was.fidelity == 1
+    assert was.recorded_stood_still_ms == 0
+    assert {was.stood_still_ms, what_if.stood_still_ms} == {250}, (
+        "as its member closed; 210 s without a group"
+    )
+
+
 @pytest.mark.parametrize("protocol", ["range", "cooperative-sticky"])
 def test_a_member_that_joins_again_with_another_subscription_changes_what_all_the_answers_are_about(
     protocol: str,

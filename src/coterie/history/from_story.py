@@ -18,7 +18,7 @@ from typing import Any
 from coterie.base.errors import Corrupt
 from coterie.base.reasons import inferred
 from coterie.history.log.clock import in_order
-from coterie.history.ownership import NO_PROGRESS, Owner, Owners, stalls_of
+from coterie.history.ownership import NO_PROGRESS, Ended, Owner, Owners, stalls_of
 from coterie.history.tables import Assignment, Generation, History, Ownership, Stall
 from coterie.story.cost import COOPERATIVE, given_up, owners_of
 
@@ -200,7 +200,13 @@ def history_of_story(group_id: str, story: Iterable[Mapping[str, Any]]) -> Histo
     story = dated(story)
     owners = Owners(group_id)
     assignments: list[Assignment] = []
+    began = {one["formed_at"]: one for one in story}
+    generations = tuple(generations_of(story))
+    ends = ends_of(generations, began)
+    anew_ms = {one.anew_ms for one in ends}
     for rebalance in story:
+        if rebalance["formed_at"] in anew_ms:
+            owners.begin_anew()
         if abridged(rebalance):
             continue  # until something is known again, those who owned do
         by_id = {member_id: Owner(member_id, one["client_id"], one["host"], one["instance_id"])
@@ -215,15 +221,26 @@ def history_of_story(group_id: str, story: Iterable[Mapping[str, Any]]) -> Histo
                 owners.take(partition, owner, at_ms=formed_ms, generation=generation)
         assignments += assigned(rebalance, by_id)
     owners.close()
-    stalls = stalls_of(group_id, owners.tenures, {}, ())
+    stalls = stalls_of(group_id, owners.tenures, {}, (), ends=ends)
     return History(
         group_id,
-        tuple(generations_of(story)),
+        generations,
         tuple(assignments),
         tuple(owners.tenures),
         tuple(stalls),
         tuple(owners.moves),
     )
+
+
+def ends_of(generations: Sequence[Generation], began: Mapping[int, Mapping[str, Any]]) -> list[Ended]:
+    """Return the ends of groups that are no more, where another one of the name was made: its generations
+    begin anew.
+    """
+    return [
+        Ended(int(began.get(one.formed_at, {"at": one.formed_at})["at"]), one.generation, after.formed_at)
+        for one, after in pairwise(generations)
+        if after.generation <= one.generation and not one.members
+    ]
 
 
 def assigned(rebalance: Mapping[str, Any], by_id: Mapping[str, Owner]) -> Iterator[Assignment]:
@@ -283,7 +300,7 @@ def timed(history: History, story: Sequence[Mapping[str, Any]]) -> History:
         for one in history.stalls
         if one.kind == NO_PROGRESS
     ]
-    stalls = stalls_of(history.group_id, tenures, {}, silent)
+    stalls = stalls_of(history.group_id, tenures, {}, silent, ends=ends_of(history.generations, began))
     return history._replace(ownership=tuple(tenures), stalls=tuple(stalls))
 
 

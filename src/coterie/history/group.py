@@ -52,18 +52,32 @@ class Outline(NamedTuple):
     generations: tuple[Generation, ...]
     replacements: tuple[Replacement, ...]
 
-    @property
-    def ended_ms(self) -> int | None:
-        """When the last member was gone for good, None where somebody is in the group as the log ends.
+    def ends(self) -> list[Ended]:
+        """Return the ends of all groups of the name, in order; the last one may go on.
 
-        A partition that nobody works on from then on does not stand still: its group is at its end. Who died
-        was gone as it died, whenever that was found out.
+        A partition that nobody works on from then on does not stand still: its group is at its end. The next
+        of the name is another one, and takes nothing over.
         """
-        if len(self.chapters) < 2 or self.chapters[-1].first.members or self.chapters[-1].fresh:
+        found = []
+        for place, chapter in enumerate(self.chapters):
+            ended_ms = self._ended_ms(place)
+            if ended_ms is not None and chapter.first.generation > 0:
+                after = self.chapters[place + 1] if place + 1 < len(self.chapters) else None
+                anew_ms = None if after is None else after.first.formed_ms
+                found.append(Ended(ended_ms, chapter.first.generation, anew_ms))
+        return found
+
+    def _ended_ms(self, place: int) -> int | None:
+        """Return the time at which the last member was gone for good, None where somebody is in the group after
+        this generation, or it is not its last. Who died was gone as it died, whenever that was found out.
+        """
+        chapter = self.chapters[place]
+        goes_on = place + 1 < len(self.chapters) and not self.chapters[place + 1].fresh
+        if not place or chapter.first.members or chapter.fresh or goes_on:
             return None
-        before = self.chapters[-2]
-        signs = [sign_of_life(before, one) for one in self.gone[-1]]
-        return min(max(signs, default=self.chapters[-1].first.formed_ms), self.chapters[-1].first.formed_ms)
+        before = self.chapters[place - 1]
+        signs = [sign_of_life(before, one) for one in self.gone[place]]
+        return min(max(signs, default=chapter.first.formed_ms), chapter.first.formed_ms)
 
     def until(self, place: int) -> dict[str, tuple[int, int | None]]:
         """Return the end of each member's time with its partitions, of the generation at this place (`ends`).
@@ -74,8 +88,7 @@ class Outline(NamedTuple):
         chapter, after = self.chapters[place], place + 1
         if chapter.over_ms is not None:
             return dict.fromkeys(chapter.last.members, (chapter.over_ms, None))
-        ended_ms = self.ended_ms if after == len(self.chapters) - 1 else None
-        return ends(chapter, self.chapters[after].first, self.gone[after], ended_ms)
+        return ends(chapter, self.chapters[after].first, self.gone[after], self._ended_ms(after))
 
     def waves(self) -> tuple[Wave, ...]:
         """Return the deploys and storms among its rebalances."""
@@ -125,7 +138,7 @@ def joined(one: History, other: History) -> History:
     for tenure in tenures:
         owned.setdefault((tenure.topic, tenure.partition), []).append(tenure)
     stalls = [each for each in one.stalls + other.stalls if each.kind != NO_OWNER or is_last(each, owned)]
-    stalls += [gap for mine in owned.values() for gap in gaps(one.group_id, mine, None)]
+    stalls += [gap for mine in owned.values() for gap in gaps(one.group_id, mine, ())]
     givers = {
         (after.topic, after.partition, after.generation, after.member_id): giver.member_id
         for mine in owned.values()
@@ -192,6 +205,8 @@ def classic_history(outline: Outline, silent: Mapping[TopicPartition, Sequence[S
     owners, dead = Owners(group_id), list[Stall]()
     for place, chapter in enumerate(chapters):
         before = chapters[place - 1] if place else None
+        if chapter.fresh and before is not None and not before.first.members:
+            owners.begin_anew()
         dead += owned_on(owners, before, chapter, outline.until(place - 1) if place else {})
         replaced_on(owners, chapter)
         if chapter.over_ms is not None:
@@ -199,8 +214,7 @@ def classic_history(outline: Outline, silent: Mapping[TopicPartition, Sequence[S
                 owners.give_up(partition, at_ms=chapter.over_ms)
     owners.close()
     formed_ms = sorted(chapter.first.formed_ms for chapter in chapters)
-    ended = ended_of(outline.ended_ms, outline.generations)
-    stalls = stalls_of(group_id, owners.tenures, silent, dead, formed_ms, ended)
+    stalls = stalls_of(group_id, owners.tenures, silent, dead, formed_ms, outline.ends())
     return History(
         group_id,
         outline.generations,
@@ -305,13 +319,6 @@ def left_ms(before: Chapter, gone: Departure) -> int:
     shown = before.presence_of(before.last.members[gone.member_id])
     alone = len(before.last.members) == 1
     return gone.at_ms if alone or shown.last_ms is None else shown.last_ms
-
-
-def ended_of(ended_ms: int | None, generations: Sequence[Generation]) -> Ended | None:
-    """Return the end of a group with the generation that says so, None where it goes on, or never began:
-    generations below 1 are none, though a stranger's log may have any.
-    """
-    return None if ended_ms is None or not generations else Ended(ended_ms, generations[-1].generation)
 
 
 def owned_on(

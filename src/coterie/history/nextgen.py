@@ -73,7 +73,7 @@ def next_generation(
         tuple(state.generations),
         tuple(state.assignments),
         tuple(state.owners.tenures),
-        tuple(stalls_of(group_id, state.owners.tenures, silent, state.dead, (), ended)),
+        tuple(stalls_of(group_id, state.owners.tenures, silent, state.dead, (), [ended] if ended else ())),
         tuple(state.owners.moves),
         tuple(state.replacements),
         tuple(waves_of(group_id, state.generations, state.replacements, state.clients)),

@@ -10,6 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, islice, pairwise
+from math import inf
 from operator import attrgetter, itemgetter
 from typing import NamedTuple
 
@@ -86,6 +87,10 @@ class Owners:
             self._over_ms[partition] = max(at_ms, found[1])
             self._write(partition, found, self._over_ms[partition])
 
+    def begin_anew(self) -> None:
+        """Note that the group is another one of the name: nothing moves to its first members."""
+        self._last = {}
+
     def close(self) -> None:
         """The log is at its end."""
         for partition, found in self._open.items():
@@ -113,10 +118,13 @@ class Owners:
 
 
 class Ended(NamedTuple):
-    """A group's last member is gone for good: since when, and the generation that has nobody."""
+    """A group's last member is gone for good: since when, the generation that has nobody, and when a group of
+    the name was made anew, None where none was.
+    """
 
     at_ms: int
     generation: int
+    anew_ms: int | None = None
 
 
 class Silence(NamedTuple):
@@ -138,7 +146,7 @@ def stalls_of(
     silent: Mapping[TopicPartition, Sequence[Silence]],
     dead: Iterable[Stall],
     formed: Sequence[int] = (),
-    ended: Ended | None = None,
+    ends: Sequence[Ended] = (),
 ) -> list[Stall]:
     """Return the stand-stills of a group, sorted; its tenures are, too, by partition and time.
 
@@ -147,13 +155,14 @@ def stalls_of(
     A silence is looked at from one generation, of those `formed`, to the next. Who keeps its partitions over
     one works on and does not commit while the others join: of that part of a silence nothing is known.
 
-    In a group that `ended`, what had no owner any more stood still until its last member was gone.
+    In a group that ended, what had no owner any more stood still until its last member was gone. `ends` has
+    the ends of all groups of the name, in order.
     """
     found = list(dead)
     known = {(one.topic, one.partition, one.to_ms) for one in found}
     for (topic, partition), mine in groupby(tenures, key=PARTITION):
         owned = list(mine)
-        found += gaps(group_id, owned, ended)
+        found += gaps(group_id, owned, ends)
         for silence in silent.get(TopicPartition(topic, partition), ()):
             found += (
                 one
@@ -164,16 +173,22 @@ def stalls_of(
     return sorted(found, key=lambda one: (one.topic, one.partition, one.from_ms, one.kind))
 
 
-def gaps(group_id: str, owned: Sequence[Ownership], ended: Ended | None) -> Iterator[Stall]:
-    """Yield the time between one owner and the next, and from the last one to the end of the group."""
-    for one, after in pairwise(owned):
-        if one.to_ms is not None and one.to_ms < after.from_ms:
+def gaps(group_id: str, owned: Sequence[Ownership], ends: Sequence[Ended]) -> Iterator[Stall]:
+    """Yield the time between one owner and the next, or from the last one to the end of its group."""
+    anew_ms = [inf if one.anew_ms is None else one.anew_ms for one in ends]
+    for one, after in pairwise([*owned, None]):
+        if one is None or one.to_ms is None:
+            continue
+        place = bisect_right(anew_ms, one.to_ms)
+        if after is not None and (place == len(ends) or anew_ms[place] > after.from_ms):
+            until_ms, generation = after.from_ms, after.generation
+        elif place < len(ends):
+            until_ms, generation, _ = ends[place]
+        else:
+            continue
+        if one.to_ms < until_ms:
             where = (group_id, one.topic, one.partition)
-            yield Stall(*where, NO_OWNER, one.to_ms, after.from_ms, after.generation, None)
-    last = owned[-1]
-    if ended is not None and last.to_ms is not None and last.to_ms < ended.at_ms:
-        where = (group_id, last.topic, last.partition)
-        yield Stall(*where, NO_OWNER, last.to_ms, ended.at_ms, ended.generation, None)
+            yield Stall(*where, NO_OWNER, one.to_ms, until_ms, generation, None)
 
 
 def silences_of(runs: Mapping[TopicPartition, Sequence[Run]]) -> dict[TopicPartition, list[Silence]]:

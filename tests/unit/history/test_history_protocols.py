@@ -136,6 +136,29 @@ def test_a_group_that_is_deleted_with_its_members_owns_nothing_from_then_on():
     assert [*stalls(told, "no-owner", 0)] == [(10_000, 50_000)]
 
 
+def test_a_group_that_is_made_anew_takes_nothing_over_from_the_deleted_one_of_its_name():
+    """There was no group meanwhile that could have worked; while one is only empty, all the time counts."""
+    deleted, empty = Tale(), Tale()
+    for tale in (deleted, empty):
+        tale.formed(0, {"a/1": [0]}).commit(500, 10_000, 0).formed(10_100, {})
+    deleted.gone(12_000)
+    deleted.generation = 0
+    told = [tale.formed(50_000, {"z/1": [0]}).told() for tale in (deleted, empty)]
+
+    assert [[*stalls(one, "no-owner", 0)] for one in told] == [[], [(10_000, 50_000)]]
+    assert [len(one.moves) for one in told] == [0, 1]
+
+
+def test_what_stood_still_before_a_group_was_deleted_counts_to_the_end_of_its_last_member():
+    tale = Tale().formed(0, {"a/1": [0], "b/1": [1]}).commit(500, 40_000, 0).commit(500, 10_000, 1)
+    tale.formed(30_000, {"a/1": [0]}).commit(30_500, 60_000, 0).formed(60_100, {}).gone(61_000)
+    tale.generation = 0
+    told = tale.formed(90_000, {"z/1": [0, 1]}).told()
+
+    assert max(to_ms for at in (0, 1) for _, to_ms in stalls(told, "no-owner", at)) <= 60_100
+    assert told.moves == ()
+
+
 def lines_to_tell(members: int) -> int:
     """How many lines of `nextgen` run while a group is told whose one member is another one every 10 s."""
     tale, count = Change(), 0

@@ -10,12 +10,14 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 from coterie.assign.registry import ASSIGNORS
 from coterie.base.plain import counted
 from coterie.client.member import MemberSettings
 from coterie.history.causes import SUBSCRIPTION_CHANGED
+from coterie.history.ownership import NO_OWNER
 from coterie.history.tables import Assignment, Generation, History, Move, Ownership, Replacement, Stall
 from coterie.simulate.scenario import Kind
 from coterie.simulate.timetable import Act
@@ -105,6 +107,8 @@ class Life(NamedTuple):
     """The last ones of those that died."""
     leads: tuple[Lead, ...] = ()
     rests: tuple[Rest, ...] = ()
+    apart: tuple[tuple[int, int], ...] = ()
+    """From the end of a group to when another one of the name was made: nobody stood still for that."""
     doubt: float = 0.0
     """The variance of how many went as the record is taken to say: by the confidence that it is told with."""
     share: float = 0.0
@@ -445,9 +449,20 @@ class Recorder:
             tuple(one._replace(at_ms=one.at_ms - begins_ms) for one in self.last_heartbeats),
             tuple(one._replace(at_ms=max(one.at_ms - begins_ms, 0)) for one in self.leads),
             tuple(one._replace(at_ms=one.at_ms - begins_ms) for one in self.rests),
+            tuple((ended_ms - begins_ms, anew_ms - begins_ms) for ended_ms, anew_ms in self._apart()),
             sum(one.confidence * (1 - one.confidence) * len(one.left) for one in self.generations),
             self._share(),
         )
+
+    def _apart(self) -> Iterator[tuple[int, int]]:
+        """Yield the times at which a group ended and the next of its name was made, if the record has it so."""
+        for one, after in pairwise(self.generations):
+            anew_ms = after.formed_at
+            if after.generation <= one.generation and not any(
+                stall.kind == NO_OWNER and stall.from_ms < anew_ms <= stall.to_ms
+                for stall in self.history.stalls
+            ):
+                yield one.formed_at, anew_ms
 
     def _share(self) -> float:
         """Return the average number of partitions of a member."""

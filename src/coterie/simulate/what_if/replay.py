@@ -199,6 +199,7 @@ class Replay(Course):
     def __init__(self, variant: Variant, *, life: Life, acts: Sequence[Act]) -> None:
         super().__init__(variant, fold=True, acts=acts)
         self.ended_ms, self.rests = life.ended_ms, life.rests
+        self.apart = [(START_MS + from_ms, START_MS + to_ms) for from_ms, to_ms in life.apart]
         self._gone_ms: dict[str, int] = {}
         """Since when each topic is deleted that is."""
         self._wanted: dict[int, tuple[str, ...]] = {}
@@ -265,12 +266,18 @@ class Replay(Course):
         over_ms = self.ends_ms if self.ended_ms is None else START_MS + self.ended_ms
         rested = dict(self._rested())
         for partition, span in self.ownership.idle_spans():
-            to_ms = min(span.to_ms, over_ms)
+            to_ms = min([span.to_ms, over_ms, *self._until_apart(span)])
             if (partition, span.from_ms) in rested:
                 span = span._replace(from_ms=min(rested[partition, span.from_ms], to_ms))
             if span.to_ms == self.ends_ms:
                 to_ms = min(to_ms, self._gone_ms.get(partition.topic, to_ms))
             yield partition, span._replace(to_ms=to_ms)
+
+    def _until_apart(self, span: Span) -> Iterator[int]:
+        """Yield the end of a group within a span in which another one of the name was made."""
+        for ended_ms, anew_ms in self.apart:
+            if span.from_ms < anew_ms and ended_ms < span.to_ms:
+                yield max(span.from_ms, ended_ms)
 
     def _rested(self) -> Iterator[tuple[tuple[TopicPartition, int], int]]:
         """Yield the partitions of processes that died when they had nothing to do, and the spans until they
