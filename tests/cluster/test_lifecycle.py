@@ -34,6 +34,8 @@ from coterie.broker.cluster.terms import (
     AWAY_WITHIN_MS,
     DRAIN_WITHIN_MS,
     HAND_OVER_WITHIN_MS,
+    LEAVE_WITHIN_MS,
+    UNGIVEN,
     UNREACHED,
     UNWRITTEN,
     LifecycleTerms,
@@ -648,15 +650,42 @@ def test_who_is_fenced_while_it_drains_ends_with_a_sentence(rig: Rig):
     assert rig.answer(counted=False) == [Fence(), Exit("fenced before it had given away what it led")]
 
 
-def test_who_cannot_leave_in_time_ends_with_a_sentence(rig: Rig):
+def pass_unanswered(rig: Rig, ms: int) -> None:
+    """Let time pass in which the engine answers heartbeats, and no change."""
+    until = rig.now + ms
+    while rig.now < until:
+        rig.wait(100)
+        rig.answer()
+
+
+def test_who_cannot_leave_within_twenty_seconds_ends_with_a_sentence(rig: Rig):
     rig.answer()
     rig.do("terminate")
     rig.do("drained")
 
-    while Exit not in rig.kinds:
-        rig.wait(300)
+    pass_unanswered(rig, LEAVE_WITHIN_MS - 100)
+    assert Exit not in rig.kinds
+    rig.wait(100)
+    assert rig.wanted[-1] == Exit(UNGIVEN)
+    assert "within 20 s" in UNGIVEN
+
+
+def test_an_engine_that_comes_and_goes_does_not_put_off_that_all_is_given_away(rig: Rig):
+    rig.answer()
+    rig.do("terminate")
+    decided_by = rig.now + HAND_OVER_WITHIN_MS + DRAIN_WITHIN_MS
+
+    while rig.now < decided_by - 1_000:
+        rig.do("disconnected")
+        rig.wait(900)
+        rig.do("connected", "h")
         rig.answer()
-    assert rig.wanted[-1] == Exit("what it led could not be given away in time; the others take it over")
+    assert LeaveCluster not in rig.kinds
+    pass_unanswered(rig, decided_by - rig.now)
+
+    assert LeaveCluster in rig.kinds
+    rig.do("change_answered", rig.last(LeaveCluster), Changed(9))
+    assert rig.wait(500)[-1] == Exit(UNWRITTEN)
 
 
 @pytest.mark.parametrize("drains", [True, False])

@@ -47,6 +47,7 @@ from coterie.broker.cluster.terms import (
     HAND_OVER_WITHIN_MS,
     LEAVE_WITHIN_MS,
     SAY_SO_MS,
+    UNGIVEN,
     UNREACHED,
     UNWRITTEN,
     LifecycleTerms,
@@ -329,7 +330,8 @@ class BrokerLifecycle:
         """Go on: the broker's epoch stands as of the sending of the heartbeat."""
         self._renewed_ms = self._sent_ms
         if self._disconnected_ms is not None:
-            self._disconnected_ms, self._drain_by_ms = None, now_ms + DRAIN_WITHIN_MS
+            self._disconnected_ms = None
+            self._drain_by_ms = min(now_ms, self._leaving_since_ms + HAND_OVER_WITHIN_MS) + DRAIN_WITHIN_MS
         dead = self._judging.dead(answer, self.broker_id, self._sent_ms, now_ms)
         suspicion_ms = self._judging.next_ms(self._sent_ms)
         if suspicion_ms is not None:
@@ -544,7 +546,7 @@ class BrokerLifecycle:
         if self._is_due(since_ms + away_ms, now_ms):
             self._end(UNREACHED % (away_ms // 1_000))
         elif self._is_due(self._leaving_since_ms + LEAVE_WITHIN_MS, now_ms):
-            self._end("what it led could not be given away in time; the others take it over")
+            self._end(UNGIVEN)
         elif self._hand_over_by_ms is not None:
             self._look_at_handing_over(self._hand_over_by_ms, now_ms)
         else:

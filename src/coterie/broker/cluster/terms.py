@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 HEARTBEAT_INTERVAL, SESSION_TIMEOUT = "broker.heartbeat.interval.ms", "broker.session.timeout.ms"
 HEARTBEAT_INTERVAL_MS, SESSION_TIMEOUT_MS = 300, 1_500
 RETRY_MS = (5, 20, 100, 300)
-LEAVE_WITHIN_MS = 30_000
 HAND_OVER_WITHIN_MS = 5_000
 """How long a broker that leaves hands over what groups and transactions are in, one partition after another;
 the rest goes with all else.
@@ -21,6 +20,10 @@ the rest goes with all else.
 DRAIN_WITHIN_MS = 10_000
 """How long it waits after that until what was decided has landed, before it gives all away: a database that
 is merely slow writes it meanwhile.
+"""
+LEAVE_WITHIN_MS = HAND_OVER_WITHIN_MS + DRAIN_WITHIN_MS + 5_000
+"""How long it takes at most, the change by which others lead with it: that waits for a lock which somebody
+may keep. Whoever asks a process to stop does not wait forever, and the others find it dead.
 """
 AWAY_WITHIN_MS = 3_000
 """How long it waits at least for an engine that answers no heartbeat (`LifecycleTerms.away_within_ms`).
@@ -31,8 +34,13 @@ UNWRITTEN = (
     " nobody; others lead now"
 )
 UNREACHED = (
-    "the database did not answer for %d s: what this broker led it could give to nobody, and the others take"
-    " it over once they reach it; what was not written was acknowledged to nobody"
+    "the database did not answer for %d s: the others take over what this broker led once they reach it, if"
+    " they do not lead it already; what was not written was acknowledged to nobody"
+)
+UNGIVEN = (
+    "the database answered, and still what this broker led could not be given away within"
+    f" {LEAVE_WITHIN_MS // 1_000} s: the others take it over, if they do not lead it already; what was not"
+    " written was acknowledged to nobody"
 )
 ANNOUNCE_AFTER_MS = 100
 """How long a broker that hands nothing over drains before others are asked to give it nothing more: to ask
