@@ -204,7 +204,8 @@ def about_other_setting(said: str, name: str) -> str | None:
     from coterie.broker.config.settings import KNOWN
 
     unknown = f"there is no setting {name}"
-    if said != unknown and not said.startswith(f"{unknown}; did you mean ") and name not in KNOWN:
+    beaten = f"{unknown}; " if name in KNOWN else f"{unknown}; did you mean "  # the advice that is no better
+    if said != unknown and not said.startswith(beaten):
         return None
     clients = clients_settings()
     every = clients.pop("clients")

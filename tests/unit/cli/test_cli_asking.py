@@ -115,6 +115,7 @@ def test_a_brokers_setting_is_not_taken_for_a_misspelt_one_of_the_client(
         ("linger.ms=3", "linger.ms is a setting of producers, not of this client; leave it out here"),
         ("max.pol.records=3", "there is no setting max.pol.records; did you mean max.poll.records?"),
         ("xyz=3", "there is no setting xyz"),
+        ("fetch.max.bytes=lots", "fetch.max.bytes must be a whole number, not 'lots'"),
         (
             "spring.kafka.consumer.auto-offset-reset=earliest",
             "there is no setting spring.kafka.consumer.auto-offset-reset; write auto.offset.reset",
