@@ -8,12 +8,14 @@ from itertools import combinations, count
 import pytest
 from store_rig import NOW, ORDERS, TOPIC_ID, a_batch, a_config, offsets
 
+from coterie.base.ids import TopicPartition
 from coterie.storage.config import LogConfig
 from coterie.storage.remote import pretended
 from coterie.storage.remote.lane import Lane
 from coterie.storage.remote.log import RemoteLog
 from coterie.storage.remote.pretended import BROKEN, Fate, Tables
 from coterie.storage.remote.reading import RetainedLog, RetentionWanted
+from coterie.storage.remote.store import LogToOpen
 from coterie.storage.remote.tail import BATCH_COSTS
 from unit.storage.remote_rig import PARTITION, OneLog
 
@@ -287,6 +289,73 @@ def test_batches_of_a_row_of_which_only_the_first_are_in_memory_no_more_are_coun
     keep_house(store)
 
     assert log.size_bytes == size_of_rows(store) == (ROWS + 3) * SIZE
+
+
+def some_logs(store: OneLog, count: int, config: LogConfig) -> list[RemoteLog]:
+    """Return so many logs with a record each."""
+    names = [TopicPartition("orders", number) for number in range(count)]
+    wanted = [LogToOpen(name, PARTITION + name.partition, 0, config) for name in names]
+    store.store.open(wanted, lambda *opened: None)
+    store.until(lambda: len(store.logs) == count)
+    found = [store.logs[name] for name in names]
+    for one in found:
+        RemoteLog.append(one, a_batch("a"), now_ms=NOW)
+    store.settle()
+    return found
+
+
+def slowly(store: OneLog, slow: str, asked: list[str]) -> None:
+    """Have one kind of statement take 300 s from now on; take note of all."""
+
+    def choose(name: str) -> Fate:
+        asked.append(name)
+        return Fate(300_000, 300_000) if name == slow else Fate()
+
+    store.engine.choose = choose  # type: ignore[method-assign]
+
+
+def test_a_size_is_read_anew_a_while_after_it_came_to_be_in_doubt_however_long_a_statement_takes():
+    store = a_store()
+    log = a_log(store, a_config(retention_ms=-1, retention_bytes=5 * SIZE - 1))
+    asked: list[str] = []
+    slowly(store, "retain", asked)
+    at: list[int] = []
+    for second in range(0, 400, 10):
+        if second == 290:
+            store.store.retention.doubt(log)
+        store.store.retention.tick(store.now_ms, NOW)
+        store.pass_ms(10_000)
+        at += [second] if "measure" in asked and not at else []
+
+    assert at == [340]
+
+
+def test_a_log_that_comes_to_be_in_doubt_while_another_is_seen_to_is_left_alone_for_a_while():
+    store = a_store()
+    _, second = some_logs(store, 2, a_config(retention_ms=-1, retention_bytes=0))
+    asked: list[str] = []
+    slowly(store, "retain", asked)
+
+    store.store.retention.tick(store.now_ms, NOW)
+    store.store.retention.doubt(second)
+    store.pass_ms(310_000)
+
+    assert (asked.count("retain"), asked.count("measure")) == (1, 0)
+
+
+def test_logs_that_have_nothing_to_forget_any_more_when_their_turn_comes_are_passed_over():
+    store = a_store()
+    logs = some_logs(store, 600, a_config(retention_ms=-1, retention_bytes=0))
+    asked: list[str] = []
+    slowly(store, "retain", asked)
+
+    store.store.retention.tick(store.now_ms, NOW)
+    for one in logs:
+        one.configure(FOREVER)
+    store.settle()
+
+    assert asked.count("retain") == 1
+    assert [one for one in logs if one.start_offset] == logs[:1]
 
 
 # -- a stop between any two statements

@@ -48,9 +48,9 @@ class RemoteRetention:
         """See to the logs of which something is due, unless some are being seen to. The age of records goes
         by `today_ms`.
         """
+        self._now_ms, self._today_ms = now_ms, today_ms
         if self._seen_to is not None and not self._seen_to.closed:
             return
-        self._now_ms, self._today_ms = now_ms, today_ms
         self._waiting = deque(self._due(tuple(self._store.logs.values())))
         self._next()
 
@@ -63,7 +63,7 @@ class RemoteRetention:
 
     def _due(self, logs: Iterable[RemoteLog]) -> Iterable[RemoteLog]:
         for one in logs:
-            if self._not_before_ms.get(one, self._now_ms) <= self._now_ms and (
+            if self._is_time(one) and (
                 one in self._doubted
                 or self._is_to_delete(one)
                 or self._surplus(one) >= 0
@@ -95,25 +95,35 @@ class RemoteRetention:
         return oldest_ms < self._before_ms(one)
 
     def _next(self) -> None:
-        self._seen_to = None
         while self._waiting:
-            one = self._waiting.popleft()
-            if not one.closed:
-                self._seen_to = one
-                self._not_before_ms[one] = self._now_ms + LOOK_AGAIN_MS
-                if one in self._doubted:
-                    self._measure(one)
-                else:
-                    self._see_to(one)
+            one = self._seen_to = self._waiting.popleft()
+            if one.closed or not self._is_time(one):  # as of one that is in doubt since
+                continue
+            self._not_before_ms[one] = self._now_ms + LOOK_AGAIN_MS
+            if one in self._doubted:
+                self._measure(one)
                 return
+            if self._is_seen_to(one):
+                return
+        self._seen_to = None
 
-    def _see_to(self, one: RemoteLog) -> None:
+    def _is_time(self, one: RemoteLog) -> bool:
+        return self._not_before_ms.get(one, self._now_ms) <= self._now_ms
+
+    def _go_on(self, one: RemoteLog) -> None:
+        """See to what else is due of a log, or to the next."""
+        if not self._is_seen_to(one):
+            self._next()
+
+    def _is_seen_to(self, one: RemoteLog) -> bool:
+        """Have done what is due of a log; return False if nothing is any more."""
         if self._is_to_delete(one):
             self._delete(one)
         elif self._surplus(one) >= 0 or self._is_old(one):
             self._retain(one)
         else:
-            self._next()
+            return False
+        return True
 
     def _measure(self, one: RemoteLog) -> None:
         """Read anew how large a log is. What is not in memory may become more meanwhile; if anything else is
@@ -129,7 +139,7 @@ class RemoteRetention:
             if is_same and self._doubted[one] is doubted:
                 del self._doubted[one]
                 one.take_size(asked, answer, one.tail.older_bytes - before)
-                self._see_to(one)
+                self._go_on(one)
             else:
                 self._next()
 
@@ -175,7 +185,7 @@ class RemoteRetention:
                 self._delete(one)
                 return
             self._deleted_upto[one] = max(start, self._deleted_upto.get(one, 0))
-            self._see_to(one)
+            self._go_on(one)
 
         self._reader.delete_rows(one.partition_id, start, deleted, history=self._store.history)
 
