@@ -24,7 +24,7 @@ from bench.kafka import REPOSITORY, SetupError
 from bench.postgres import ensure_installed
 
 from interop.consistency.checks import Problem
-from interop.consistency.runs import NONE, STUCK, again_if_stuck, run
+from interop.consistency.runs import NONE, STUCK, OnceMore, run
 from interop.consistency.schedule import ALONE, Kind
 
 KEPT = REPOSITORY / ".cache" / "consistency"
@@ -84,8 +84,9 @@ def one_run(seed: int, seconds: float, only: Kind | None = None) -> list[Problem
 def wrong_of(seeds: range, seconds: float, only: Kind | None) -> list[int]:
     """Run all; return the seeds whose runs showed something, and say so of each."""
     wrong = []
+    runs = OnceMore(say)
     for seed in seeds:
-        found = again_if_stuck(partial(one_run, seed, seconds, only), say)
+        found = runs.run(partial(one_run, seed, seconds, only))
         wrong += [seed] if found else []
         say(f"FAILED seed-{seed}: {found[0]} ({len(found)} in all)" if found else f"ok seed-{seed}")
     return wrong

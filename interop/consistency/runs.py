@@ -13,11 +13,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 
+from bench.kafka import SetupError
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from coterie.base.errors import CoterieError
 from interop.consistency.checks import Problem, problems
 from interop.consistency.clients import (
     MEMBER,
@@ -42,7 +44,7 @@ __all__ = [
     "SOURCE",
     "STUCK",
     "TARGET",
-    "again_if_stuck",
+    "OnceMore",
     "attempt",
     "create_topics",
     "read_all",
@@ -58,6 +60,9 @@ TOPICS = {ORDERS: 6, QUIET: 12, LEDGER: 3, SOURCE: 3, TARGET: 3}
 COPYING = "copying"
 STUCK = "stuck"
 """The kind of problem that is none of what the history says."""
+RAISED = "raised"
+"""That of a client, or of these runs, which fails otherwise than by getting nowhere."""
+GETS_NOWHERE = (AssertionError, SetupError, KafkaException, CoterieError)
 GROUPS = {"range-members": "range", "cooperative-members": "cooperative-sticky"}
 COPIED_WITHIN_S = 60.0
 READ_WITHIN_S = 60.0
@@ -96,23 +101,32 @@ def attempt(what: Callable[[], None], folder: Path) -> list[Problem]:
     """Return what did not go on, if so; where everything stood is kept in the folder."""
     try:
         what()
-    except Exception as stuck:  # noqa: BLE001  whatever a client raises, what else was found is told, too
+    except Exception as raised:  # noqa: BLE001  whatever a client raises, what else was found is told, too
         with (folder / "threads.txt").open("a", encoding="utf-8") as file:
             faulthandler.dump_traceback(file, all_threads=True)
-            traceback.print_exception(stuck, file=file)
-        return [Problem(STUCK, f"{type(stuck).__name__}: {stuck}")]
+            traceback.print_exception(raised, file=file)
+        kind = STUCK if isinstance(raised, GETS_NOWHERE) else RAISED
+        return [Problem(kind, f"{type(raised).__name__}: {raised}")]
     return []
 
 
-def again_if_stuck(once: Callable[[], list[Problem]], say: Callable[[str], None]) -> list[Problem]:
-    """Return what a run shows that may not be; one that shows no more than that somebody is stuck is done
-    once more: a machine that is busy may do that, and a loss is none of it.
+class OnceMore:
+    """Does runs; the first that shows no more than that somebody is stuck is done once more: a busy machine
+    may do that, and a loss is none of it. Where it happens again, it is no moment of a machine.
     """
-    found = once()
-    if found and all(one.kind == STUCK for one in found):
-        say("once more, as somebody was stuck")
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._is_left = True
+
+    def run(self, once: Callable[[], list[Problem]]) -> list[Problem]:
+        """Return what a run shows that may not be."""
         found = once()
-    return found
+        if self._is_left and found and all(one.kind == STUCK for one in found):
+            self._is_left = False
+            self._say("once more, as somebody was stuck")
+            found = once()
+        return found
 
 
 def work(

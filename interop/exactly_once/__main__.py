@@ -32,7 +32,7 @@ from interop.consistency.runs import (
     SOURCE,
     STUCK,
     TARGET,
-    again_if_stuck,
+    OnceMore,
     attempt,
     create_topics,
     read_all,
@@ -80,7 +80,7 @@ def main() -> int:
         what = f"finds-{asked.planted}"
         say(f"ok {what}" if is_found else f"FAILED {what}: nothing was found")
         return 0 if is_found else 1
-    found = again_if_stuck(partial(one_run, asked.rounds, HOWS), say)
+    found = OnceMore(say).run(partial(one_run, asked.rounds, HOWS))
     what = f"{found[0]} ({len(found)} in all)" if found else ""
     say(f"FAILED dying-by-turns: {what}" if found else "ok dying-by-turns")
     return 1 if found else 0

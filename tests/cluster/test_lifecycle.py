@@ -600,7 +600,8 @@ def test_a_broker_says_of_what_it_was_elected_by_whether_that_is_loaded(rig: Rig
     rig.do("notified", 8)
     leaver = ROW._replace(broker_id=2, state=BrokerState.LEAVING, version=8)
     rows = Delta(above=7, version=8, brokers=[leaver], topics=[topic], partitions=[row])
-    rig.do("delta_read", rig.last(ReadDelta), rows)
+    at_once = rig.do("delta_read", rig.last(ReadDelta), rows)
+    assert at_once == [BrokerHeartbeat(ME, EPOCH, -8)]  # before anybody has looked whether it is to be loaded
     rig.do("settled", all_=False)
     rig.answer(version=8)
 

@@ -22,7 +22,7 @@ class SeenByOthers:
 
     def __init__(self) -> None:
         self.served: dict[int, int] = {}
-        """The version by which each serves all that it is to lead, which is not fenced; 0 while it loads."""
+        """Of each that is not fenced, the version by which it serves what it is to lead; 0 while it loads."""
         self.by_all = 0
         """The version that the images of all of them have reached."""
         self.awaited = 0
@@ -73,8 +73,10 @@ class SeenHere:
         return was_elected and all_
 
     def say(self, version: int) -> int:
-        """Return the number that a heartbeat is to say, where the image is at a version."""
-        return -version if self._loads else version
+        """Return the number that a heartbeat is to say, where the image is at a version. What this broker was
+        elected to lead by that it does not serve before somebody has looked whether it is loaded.
+        """
+        return -version if self._loads or self._elected else version
 
 
 @dataclass(slots=True, eq=False)

@@ -30,8 +30,8 @@ AWAY_WITHIN_MS = 3_000
 Nothing lands there meanwhile, and what it leads the others take over once they reach it.
 """
 UNWRITTEN = (
-    f"what was decided could not all be written within {DRAIN_WITHIN_MS // 1_000} s, and was acknowledged to"
-    " nobody; others lead now"
+    f"what was decided could not all be written within {DRAIN_WITHIN_MS // 1_000} s; what was not was"
+    " acknowledged to nobody, and others lead now"
 )
 UNREACHED = (
     "the database did not answer for %d s: the others take over what this broker led once they reach it, if"
