@@ -68,8 +68,8 @@ class Outline(NamedTuple):
         return found
 
     def _ended_ms(self, place: int) -> int | None:
-        """Return the time at which the last member was gone for good, None where somebody is in the group after
-        this generation, or it is not its last. Who died was gone as it died, whenever that was found out.
+        """Return the time at which the last member was gone for good, None where somebody is there after this
+        generation, or it is not the last. Who died was gone as it died, whenever that was found out.
         """
         chapter = self.chapters[place]
         goes_on = place + 1 < len(self.chapters) and not self.chapters[place + 1].fresh

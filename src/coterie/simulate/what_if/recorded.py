@@ -455,7 +455,7 @@ class Recorder:
         )
 
     def _apart(self) -> Iterator[tuple[int, int]]:
-        """Yield the times at which a group ended and the next of its name was made, if the record has it so."""
+        """Yield the times of a group's end and of the next of its name, where the record leaves that out."""
         for one, after in pairwise(self.generations):
             anew_ms = after.formed_at
             if after.generation <= one.generation and not any(
