@@ -32,7 +32,7 @@ from unit.broker.admin_rig import Rig, part
 from unit.broker.cluster_rig import PROCESS, Asked, ClusterRig
 
 API_VERSIONS, ELECT, REASSIGN, LIST, QUORUM, DESCRIBE_CLUSTER, UNREGISTER = 18, 43, 45, 46, 55, 60, 64
-UPDATE = 57
+METADATA, UPDATE = 3, 57
 PREFERRED, UNCLEAN = 0, 1
 FLIGHTS = UUID(int=1)
 Said = tuple[str, str | None]
@@ -334,6 +334,23 @@ def unregister(rig: ClusterRig, broker_id: int) -> Said:
 def brokers(rig: ClusterRig, *, fenced: bool = True) -> dict[int, bool]:
     answer = rig.ask(DESCRIBE_CLUSTER, 2, include_fenced_brokers=fenced, endpoint_type=1)
     return {one.broker_id: one.is_fenced for one in answer.brokers}
+
+
+def test_where_all_have_left_clients_are_told_of_those_that_are_registered_and_find_who_comes_back(
+    rig: ClusterRig,
+):
+    """librdkafka 2.16 forgets all brokers when it is told of none, and asks nobody any more."""
+
+    def named() -> list[int]:
+        return [one.node_id for one in rig.ask(METADATA, 12, topics=None).brokers]
+
+    told = [named()]
+    for broker_id, epoch in rig.epochs.items():
+        rig.change(LeaveCluster(broker_id, epoch))
+        rig.hear()
+        told.append(named())
+
+    assert told == [[1, 2, 3], [2, 3], [3], [1, 2, 3]]
 
 
 def test_a_broker_that_has_left_is_removed_and_no_replicas_are_placed_on_it(rig: ClusterRig):

@@ -151,8 +151,9 @@ def _metadata(parts: Parts, ctx: Context, request: Any) -> Pieces[Any]:
     if getattr(request, "include_cluster_authorized_operations", False):
         operations = CLUSTER_OPERATIONS_ALL
     cls = entity("metadata", ctx.version, "MetadataResponseBroker", "response")
-    live = parts.leadership.live_brokers()
-    brokers = [build(cls, node_id=one.node_id, host=one.host, port=one.port, rack=one.rack) for one in live]
+    known = parts.leadership.live_brokers() or parts.leadership.fenced_brokers()
+    # librdkafka forgets brokers that are not named: where it is told of none, it never finds one again.
+    brokers = [build(cls, node_id=one.node_id, host=one.host, port=one.port, rack=one.rack) for one in known]
     return build(
         response_type(3, ctx.version),
         brokers=tuple(brokers),
