@@ -4,7 +4,12 @@ each batch, and beside one over files where nothing is written.
 
 from __future__ import annotations
 
+import os
+import statistics
+import tempfile
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 from bench import machine, tools
 from bench.brokers import Broker, Coterie, Kafka, data_directory
@@ -17,12 +22,13 @@ from bench.postgres import ensure_installed
 __all__ = ["measure"]
 
 MEMBERS, GROUP = (50, 500), 10
-WARM = 20_000  # a broker that flushes each commit takes long for more
+WARM = 2_000  # a broker that flushes each commit takes long for more
 COMMITS_PER_SECOND = 25_000
 FLUSHES = {"log.flush.interval.messages": "1"}
 BATCH = {"batch.size": "16384", "linger.ms": "5"}
 SIZE, RECORDS = 1_000, 300_000
 MB_PER_SECOND, P99_MS = 150, 10
+FLUSH_MS, FLUSHES_TRIED, FLUSHED = 0.5, 200, bytes(8_192)
 AS_FILES = 0.97
 """What may be missing to a rate that nothing is written for."""
 
@@ -44,13 +50,14 @@ class Rows:
             for members in MEMBERS
         }
         self.heartbeats = _row("heartbeats, 50 connections, beside those over files", "x", AS_FILES)
+        self.flush = _row("a flush of the disk beneath, which each of these waits for", "ms", FLUSH_MS)
         self.produce = _row("Java: produce in batches of 16 KB, acks=all", "MB/s", MB_PER_SECOND)
         self.latency = _row("Java: the 99th percentile of a produce at a tenth of it", "ms", P99_MS)
 
     def all(self) -> list[Figure]:
         """All rows, in the order of the table."""
         of_members = [of[members] for members in MEMBERS for of in (self.commits, self.brokers_cpu, self.cpu)]
-        return [*of_members, self.heartbeats, self.produce, self.latency]
+        return [*of_members, self.heartbeats, self.flush, self.produce, self.latency]
 
 
 def _row(what: str, unit: str, limit: float, *, of: str = "own") -> Figure:
@@ -63,10 +70,12 @@ def measure(plan: Plan) -> list[Figure]:
     ensure_installed()
     rows = Rows()
     for repetition in range(plan.repeats):
+        rows.flush.add("coterie", _flush_ms(data_directory()))
         for name, broker in _brokers(plan, repetition):
             with broker:
                 _commit(rows, plan, name, broker)
-                _produce(rows, plan, name, broker)
+                if name == "coterie":  # a Kafka that flushes each batch takes minutes
+                    _produce(rows, plan, name, broker)
         if "coterie" in plan.brokers:
             rows.heartbeats.add("coterie", _beside_files(plan, repetition))
     return rows.all()
@@ -117,6 +126,21 @@ def _produce(rows: Rows, plan: Plan, name: str, broker: Broker) -> None:
             broker.address, topic, records=paced * commits.SECONDS, size=SIZE, acks="all", per_second=paced
         )
     rows.latency.add(name, p99_ms)
+
+
+def _flush_ms(folder: Path) -> float:
+    """Return the median time of a write of 8 KB that is flushed to the disk of a folder, as of a WAL."""
+    folder.mkdir(parents=True, exist_ok=True)
+    took = []
+    with tempfile.TemporaryFile(dir=folder) as file:
+        file.write(FLUSHED * FLUSHES_TRIED)
+        os.fsync(file.fileno())
+        for number in range(FLUSHES_TRIED):
+            begun = time.perf_counter()
+            os.pwrite(file.fileno(), FLUSHED, number * len(FLUSHED))
+            os.fdatasync(file.fileno())
+            took.append(time.perf_counter() - begun)
+    return 1_000 * statistics.median(took)
 
 
 def _beside_files(plan: Plan, repetition: int) -> float:
