@@ -34,8 +34,8 @@ UNWRITTEN = (
     " acknowledged to nobody, and others lead now"
 )
 UNREACHED = (
-    "the database did not answer for %d s: the others take over what this broker led once they reach it, if"
-    " they do not lead it already; what was not written was acknowledged to nobody"
+    "the database answered no heartbeat for %d s: the others take over what this broker led once they reach"
+    " it, if they do not lead it already; what was not written was acknowledged to nobody"
 )
 UNGIVEN = (
     "the database answered, and still what this broker led could not be given away within"
