@@ -41,8 +41,8 @@ from interop.consistency.transactional import Copier, TransactionalProducing
 __all__ = [
     "LEDGER",
     "NONE",
+    "OF_THE_RUN",
     "SOURCE",
-    "STUCK",
     "TARGET",
     "OnceMore",
     "attempt",
@@ -59,9 +59,11 @@ ORDERS, QUIET, LEDGER, SOURCE, TARGET = "orders", "quiet", "ledger", "source", "
 TOPICS = {ORDERS: 6, QUIET: 12, LEDGER: 3, SOURCE: 3, TARGET: 3}
 COPYING = "copying"
 STUCK = "stuck"
-"""The kind of problem that is none of what the history says."""
+"""The kind of problem that somebody gets nowhere."""
 RAISED = "raised"
-"""That of a client, or of these runs, which fails otherwise than by getting nowhere."""
+"""That a client, or one of these runs, fails otherwise."""
+OF_THE_RUN = (STUCK, RAISED)
+"""Kinds that are none of what the history says, and find no fault that was planted."""
 GETS_NOWHERE = (AssertionError, SetupError, KafkaException, CoterieError)
 GROUPS = {"range-members": "range", "cooperative-members": "cooperative-sticky"}
 COPIED_WITHIN_S = 60.0

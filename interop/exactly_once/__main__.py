@@ -29,8 +29,8 @@ from interop.consistency.clients import QUIET, Client, Producing, Reader
 from interop.consistency.history import Copies, FinalRead, History, write_history
 from interop.consistency.runs import (
     LEDGER,
+    OF_THE_RUN,
     SOURCE,
-    STUCK,
     TARGET,
     OnceMore,
     attempt,
@@ -76,7 +76,7 @@ def main() -> int:
         # It shows where somebody is about to end a transaction when a broker dies; and a busy machine may
         # have anybody stuck, whatever is planted.
         runs = (one_run(asked.rounds, HOWS[:1]) for _ in range(ATTEMPTS))
-        is_found = any(one.kind != STUCK for found in runs for one in found)
+        is_found = any(one.kind not in OF_THE_RUN for found in runs for one in found)
         what = f"finds-{asked.planted}"
         say(f"ok {what}" if is_found else f"FAILED {what}: nothing was found")
         return 0 if is_found else 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -91,6 +92,17 @@ def test_what_fails_on_a_broker_of_others_or_in_a_few_checks_is_not_run_again_on
     monkeypatch.setenv(variable, "127.0.0.1:9092")
 
     assert running.main() == 1
+
+
+@pytest.mark.parametrize("suite", ["simulator", "engine_seeds"])
+def test_the_list_of_what_must_pass_is_what_a_suite_of_seeds_runs(suite: str):
+    folder = Path(running.__file__).parent / suite
+    unasked = {name: text for name, text in os.environ.items() if "SEEDS" not in name and "FIRST" not in name}
+    of_no_seeds = {**unasked, "PYTHON": "true", "REPOSITORY": str(folder.parent.parent)}
+
+    told = subprocess.check_output(["bash", str(folder / "run.sh")], env=of_no_seeds, text=True)
+
+    assert [f"ok {name}" for name in (folder / "passes.txt").read_text().split()] == told.splitlines()
 
 
 def test_several_brokers_may_have_a_list_of_their_own_of_what_must_pass(
