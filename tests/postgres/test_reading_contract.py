@@ -23,6 +23,7 @@ from coterie.storage.remote.reading import (
     StoredSize,
 )
 from coterie.storage.remote.session import Broken
+from coterie.wire.records.batches import HEADER_SIZE
 
 from .rigs.lane_places import (
     ANSWERED_WITHIN_S,
@@ -274,10 +275,31 @@ def test_rows_are_read_by_the_time_of_their_youngest_record(play: Play):
         assert await recall(database, 0, 9, reader, since_ms=6) == [1]
         assert await recall(database, 2, 9, reader, since_ms=8, max_bytes=9) == [3, 4]
         assert await recall(database, 0, 9, reader, since_ms=10) == []
-        assert await recall(database, 0, 9, reader, youngest=True) == [1]
-        assert await recall(database, 2, 9, reader, youngest=True) == [3]
-        assert await recall(database, 2, 3, reader, youngest=True) == [2]
-        assert await recall(database, 5, 9, reader, youngest=True) == []
+
+    play(scene)
+
+
+def test_the_youngest_rows_are_read_by_their_times_but_those_without_a_record(play: Play):
+    async def scene(database: LaneDatabase, lane: Asking) -> None:
+        await lane.reopen(1)
+        times, empty, size = (5, 9, 7, 9, 8, 9, -1), 3, HEADER_SIZE + 1
+        rows = [
+            a_chunk(place)._replace(max_timestamp=time, data=bytes(size - (place == empty)))
+            for place, time in enumerate(times)
+        ]
+        await lane.append(1, *rows)
+        reader = database.reader()
+
+        async def youngest(offset: int, end_offset: int, **terms: Any) -> list[int]:
+            return await recall(database, offset, end_offset, reader, youngest=True, **terms)
+
+        assert await youngest(0, 9, max_bytes=9 * size) == [1, 5, 4, 2, 0, 6]
+        assert await youngest(0, 9, max_bytes=9 * size, since_ms=8) == [1, 5, 4]
+        assert [await youngest(0, 9, max_bytes=size * count) for count in (0, 1, 2)] == [[1], [1], [1, 5]]
+        assert await youngest(2, 5, max_bytes=9 * size) == [4, 2]
+        assert await youngest(3, 4) == []
+        found = [await youngest(0, 9, after=(times[place], place)) for place in (1, 5, 4, 2, 0, 6)]
+        assert found == [[5], [4], [2], [0], [6], []]
 
     play(scene)
 

@@ -43,6 +43,7 @@ from coterie.storage.remote.compaction import (
 )
 from coterie.storage.remote.log import RemoteLog
 from coterie.storage.remote.pretended import BROKEN, Fate, Tables
+from coterie.storage.remote.reading import RowsWanted, StoredRows
 from coterie.storage.remote.session import Broken
 from coterie.wire.records.batches import Record, scan
 from unit.storage.remote_rig import BROKER, PARTITION, OneLog
@@ -168,6 +169,39 @@ def test_the_youngest_record_is_found_though_batches_that_were_emptied_say_to_be
     ].count(0) == 2
 
     assert log.offset_of_max_timestamp() == OffsetAt(3, NOW + 500, 0)
+
+
+@pytest.mark.parametrize(
+    ("value", "beside"), [("v", [1, 0]), ("v" * 60, [0])], ids=["beside-a-record", "alone-in-its-row"]
+)
+def test_the_youngest_record_is_found_in_a_few_rows_of_a_long_log_whose_last_batch_was_emptied(
+    store: OneLog, monkeypatch: pytest.MonkeyPatch, value: str, beside: list[int]
+):
+    monkeypatch.setattr(machine, "CHUNK_BYTES", 170)
+    monkeypatch.setattr(recalled, "LOOKED_AT_BYTES", 170)
+    log = store.create_log(*ORDERS, TOPIC_ID, CONFIG)
+    for place in range(30):
+        log.append(keyed((f"key{place}", "v" * 60), at=NOW + place), now_ms=NOW)
+    log.append(keyed(("x", value), at=NOW), now_ms=NOW)
+    log.append(keyed(("k", "v"), at=NOW + 900, producer_id=1, producer_epoch=0, base_sequence=0), now_ms=NOW)
+    log.append(keyed(("k", "v" * 60), at=NOW), now_ms=NOW)
+    for key in "yz":
+        log.append(keyed((key, "v" * 60), at=NOW), now_ms=NOW)
+    keep_house(store)
+    emptied = [row for row in store.engine.tables.rows(PARTITION) if row.max_timestamp == NOW + 900]
+    assert [[header.count for _, header in scan(row.data)] for row in emptied] == [beside]
+    read: list[int] = []
+    read_rows = Tables.read_rows
+
+    def counting(tables: Tables, wanted: RowsWanted) -> StoredRows:
+        found = read_rows(tables, wanted)
+        read.extend(row.base_offset for row in found.chunks)
+        return found
+
+    monkeypatch.setattr(Tables, "read_rows", counting)
+
+    assert log.offset_of_max_timestamp() == OffsetAt(29, NOW + 29, 0)
+    assert len(read) <= 4
 
 
 def test_who_opens_it_reads_what_is_left_and_compacts_on(store: OneLog):

@@ -153,10 +153,20 @@ FROM (SELECT base_offset AS place FROM wanted) AS wanted, LATERAL (
   WHERE partition_id = $1 AND base_offset = place OFFSET 0) AS chunk
 ORDER BY base_offset
 """
-YOUNGEST_ROW = f"""
-SELECT {COLUMNS}, NULL FROM coterie.chunks_keep
-WHERE partition_id = $1 AND base_offset >= $2 AND base_offset < $3
-ORDER BY max_timestamp DESC, base_offset LIMIT 1
+# Rows of headers alone, which compaction leaves, hold no record, whatever time they say.
+YOUNGEST_ROWS = f"""
+WITH sized AS (
+  SELECT base_offset, max_timestamp,
+    sum(size) OVER (ORDER BY max_timestamp DESC, base_offset) - size AS before FROM (
+    SELECT base_offset, max_timestamp, size FROM coterie.chunks_keep
+    WHERE partition_id = $1 AND base_offset >= $2 AND base_offset < $3 AND max_timestamp >= $5
+      AND size > batches * {HEADER_SIZE} AND (-max_timestamp, base_offset) > (-$7::bigint, $8::bigint)
+    ORDER BY max_timestamp DESC, base_offset LIMIT $6) AS youngest)
+SELECT chunk.*, NULL
+FROM (SELECT base_offset AS place FROM sized WHERE before = 0 OR before < $4) AS wanted, LATERAL (
+  SELECT {COLUMNS} FROM coterie.chunks_keep
+  WHERE partition_id = $1 AND base_offset = place OFFSET 0) AS chunk
+ORDER BY max_timestamp DESC, base_offset
 """
 # A partition's row is locked as a lane's gate is: who gives it another leader waits for this, and the next
 # leader reads the start then. Where somebody does so just now this is not waited for, but tried again.
@@ -446,12 +456,11 @@ async def _find_unbegun(led: Sequence[LogWanted], connection: Connection) -> lis
 
 async def read_rows(wanted: RowsWanted, connection: Connection) -> StoredRows:
     """Return rows of a log, and what was aborted of them."""
-    partition_id, offset, end_offset, max_bytes, since_ms, youngest = wanted
+    *terms, youngest, after = wanted
     if youngest:
-        rows = await connection.fetch(YOUNGEST_ROW, partition_id, offset, end_offset)
+        rows = await connection.fetch(YOUNGEST_ROWS, *terms, ROWS_RECALLED, *after)
     else:
-        terms = (partition_id, offset, end_offset, max_bytes, since_ms, ROWS_RECALLED)
-        rows = await connection.fetch(ROWS, *terms)
+        rows = await connection.fetch(ROWS, *terms, ROWS_RECALLED)
     aborted = rows[0][-1] if rows else None
     spans = () if aborted is None else tuple(starmap(AbortedSpan, aborted))
     return StoredRows([Chunk(*columns) for *columns, _ in rows], spans)

@@ -26,6 +26,7 @@ from coterie.storage.remote.reading import (
     StoredLog,
     StoredRows,
     StoredSize,
+    by_time,
     pieces_of,
     size_of,
 )
@@ -244,9 +245,7 @@ class Tables:
     def _rows_wanted(self, wanted: RowsWanted) -> list[Chunk]:
         there = self.rows(wanted.partition_id, wanted.offset, wanted.end_offset)
         if wanted.youngest:
-            whole = [row for row in there if row.base_offset >= wanted.offset]
-            highest = max((row.max_timestamp for row in whole), default=-1)
-            return [row for row in whole if row.max_timestamp == highest][:1]
+            there = by_time(there, wanted)
         found: list[Chunk] = []
         size = 0
         for row in there:

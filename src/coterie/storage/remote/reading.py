@@ -68,7 +68,8 @@ class RowsWanted(NamedTuple):
     that begins at or after `end_offset`, and none without a record as young as `since_ms`.
 
     They are as many as it takes to have `max_bytes` of them, at least one, if there is one. If the `youngest`
-    is wanted it is that alone: the first with the highest timestamp of those that begin at `offset` or later.
+    are wanted they come by their times, the highest first and of one time the oldest row: of those that begin
+    at `offset` or later and hold a record, the ones behind the row of a time and base offset (`after`).
     """
 
     partition_id: int
@@ -77,6 +78,7 @@ class RowsWanted(NamedTuple):
     max_bytes: int = 0
     since_ms: int = -1
     youngest: bool = False
+    after: tuple[int, int] = (1 << 62, -1)
 
 
 class StoredRows(NamedTuple):
@@ -274,6 +276,17 @@ def _heads_of(rows: Sequence[Chunk]) -> RowHeads:
     heads = b"".join([row.heads for row in rows])
     size = sum([len(row.data) for row in rows])
     return RowHeads(rows[0].base_offset, rows[-1].last_offset, rows[0].leader_epoch, size, heads)
+
+
+def by_time(rows: Sequence[Chunk], wanted: RowsWanted) -> list[Chunk]:
+    """Return the rows among which the youngest are that are wanted, in the order in which they come."""
+    after_ms, after_offset = wanted.after
+    places = {
+        (-row.max_timestamp, row.base_offset): row
+        for row in rows
+        if row.base_offset >= wanted.offset and len(row.data) > row.batches * HEADER_SIZE
+    }
+    return [row for place, row in sorted(places.items()) if place > (-after_ms, after_offset)]
 
 
 def size_of(rows: Sequence[Chunk], wanted: SizeWanted) -> StoredSize:

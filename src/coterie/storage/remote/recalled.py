@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from coterie.storage.kind import OVERDUE_MS
@@ -148,10 +147,10 @@ def find_youngest(read: ReadRows, wanted: RowsWanted, done: Found) -> None:
     """Have `done` take the batch that says to hold the highest timestamp, the first of several, of those that
     hold a record.
 
-    The row that holds the offset may have batches before it, and is looked at by itself. A row may say a time
-    for a batch that compaction has left empty, since it is the last of its producer: then the others are
-    looked at that may have a younger record than was found. Apache Kafka 4.3.1 finds none then
-    (`offsetOfMaxTimestamp` of a batch without records); logs in files look on, too.
+    The row that holds the offset may have batches before it, and is looked at by itself. The others are by
+    their times, until none may have a younger record than was found. A row may say the time of a batch that
+    compaction has left empty, since it is the last of its producer: then the next is looked at. Apache Kafka
+    4.3.1 finds none then (`offsetOfMaxTimestamp` of a batch without records); logs in files look on, too.
     """
 
     def looked_at_first(rows: Rows) -> None:
@@ -160,7 +159,7 @@ def find_youngest(read: ReadRows, wanted: RowsWanted, done: Found) -> None:
             return
         first = _youngest_in(rows.chunks, wanted.offset)
         rest = wanted._replace(offset=rows.chunks[-1].last_offset + 1, youngest=True)
-        read(rest, partial(_take_youngest, read, rest, first, done))
+        _look_on(read, rest, first, done)
 
     read(wanted, looked_at_first)
 
@@ -169,35 +168,33 @@ def _youngest_in(rows: Sequence[Chunk], offset: int) -> Batch | None:
     return youngest(batch for row in rows for batch in batches_in(row.data, offset))
 
 
-def _take_youngest(read: ReadRows, wanted: RowsWanted, first: Batch | None, done: Found, rows: Rows) -> None:
-    if isinstance(rows, StorageFailed):
-        done(rows)
-        return
-    found = _younger(first, rows.chunks)
-    said_ms = max([row.max_timestamp for row in rows.chunks], default=-1)
-    found_ms = -1 if found is None else found.max_timestamp
-    if found_ms >= said_ms:
-        done(None if found is None else found.data)
-    else:
-        others = wanted._replace(youngest=False, since_ms=max(found_ms, 0), max_bytes=LOOKED_AT_BYTES)
-        _look_on(read, others, found, done)
-
-
 def _look_on(read: ReadRows, wanted: RowsWanted, found: Batch | None, done: Found) -> None:
-    """Look at all rows that say to hold a record as young as was found, some at a time."""
+    """Look at rows that say to hold a record as young as was found, those that say to hold the youngest
+    first, some at a time.
+    """
 
     def look(rows: Rows) -> None:
         if isinstance(rows, StorageFailed):
             done(rows)
-        elif rows.chunks:
-            younger = _younger(found, rows.chunks)
-            since_ms = wanted.since_ms if younger is None else younger.max_timestamp
-            following = wanted._replace(offset=rows.chunks[-1].last_offset + 1, since_ms=since_ms)
-            _look_on(read, following, younger, done)
-        else:
-            done(None if found is None else found.data)
+            return
+        younger = _younger(found, rows.chunks)
+        if not rows.chunks or _is_youngest(younger, rows.chunks[-1]):
+            done(None if younger is None else younger.data)
+            return
+        last = rows.chunks[-1]
+        behind = wanted._replace(after=(last.max_timestamp, last.base_offset), max_bytes=LOOKED_AT_BYTES)
+        _look_on(read, behind, younger, done)
 
-    read(wanted, look)
+    read(wanted._replace(since_ms=0 if found is None else found.max_timestamp), look)
+
+
+def _is_youngest(found: Batch | None, last: Chunk) -> bool:
+    """Return whether no row that comes behind `last`, by time, has a record as young, or as young and older
+    by its offset.
+    """
+    if found is None or found.max_timestamp < last.max_timestamp:
+        return False
+    return found.max_timestamp > last.max_timestamp or found.base_offset <= last.last_offset
 
 
 def _younger(found: Batch | None, rows: Sequence[Chunk]) -> Batch | None:
