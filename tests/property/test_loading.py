@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -23,6 +24,7 @@ from coterie.wire.payloads.consumer_offsets import (
     offset_commit_record,
 )
 from coterie.wire.records.batches import Record, build_batch, build_marker
+from coterie.wire.records.columns import LEAST
 
 NOW_MS = 9
 groups = st.sampled_from(["g", "h", "a-group", "é", "x" * 300])
@@ -36,6 +38,7 @@ class Batch(NamedTuple):
     codec: str = "none"
     producer_id: int = -1
     commit: bool | None = None
+    step_ms: int = 700
 
     def encoded(self, base_offset: int) -> bytes:
         if self.commit is not None:
@@ -48,7 +51,10 @@ class Batch(NamedTuple):
             )
             return base_offset.to_bytes(8, "big") + marker[8:]
         return build_batch(
-            [Record(base_offset + at, at * 700, key, value) for at, (key, value) in enumerate(self.records)],
+            [
+                Record(base_offset + at, at * self.step_ms, key, value)
+                for at, (key, value) in enumerate(self.records)
+            ],
             base_offset=base_offset,
             codec=self.codec,
             producer_id=self.producer_id,
@@ -104,11 +110,25 @@ plain_batches = st.builds(
     st.just(-1),
     st.none(),
 )
+a_run = st.builds(
+    lambda group, topic, value, legacy, count, odd, at: [
+        an_offset(group, topic, place, odd if place == at else value, legacy=legacy) for place in range(count)
+    ],
+    *(groups, topics, st.sampled_from([OffsetCommitValue(1), OffsetCommitValue(2, topic_id=UUID(int=5))])),
+    *(st.booleans(), st.integers(LEAST, 3 * LEAST), st.none() | values, st.sampled_from([0, 7, 99, 99])),
+)
+long_batches = st.builds(
+    Batch,
+    st.lists(a_run | st.lists(records, min_size=1, max_size=3), min_size=1, max_size=3).map(
+        lambda some: [*chain(*some)]
+    ),
+    *(st.just("none"), st.just(-1), st.none(), st.just(0)),
+)
 pending_batches = st.builds(
     Batch, st.lists(offsets, min_size=1, max_size=3), st.just("none"), st.integers(0, 2), st.none()
 )
 markers = st.builds(Batch, st.just([]), st.just("none"), st.integers(0, 2), st.booleans())
-batches = plain_batches | pending_batches | markers
+batches = plain_batches | long_batches | pending_batches | markers
 
 
 def a_shard() -> Shard:

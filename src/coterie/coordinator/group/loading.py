@@ -1,16 +1,16 @@
 """A shard's log read back, fast: a million commits are a million records, and the last of each key counts.
 
 A plain commit is not taken apart. Its key's bytes find its place, and its value's bytes wait there until they
-are superseded or `settle` hands them to the shard as facts. Everything else (transactions, groups that are
-gone) settles what came before it and goes the plain way, `Shard.load`. A property test holds the two ways
-against each other.
+are superseded or `settle` hands them to the shard as facts. A run of a group's commits for partitions of one
+topic is read by columns. Everything else (transactions, groups that are gone) settles what came before it and
+goes the plain way, `Shard.load`. A property test holds the ways against each other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from struct import Struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from coterie.base.errors import Corrupt
 from coterie.base.reasons import mark
@@ -20,6 +20,7 @@ from coterie.wire.payloads.consumer_offsets import (
     GroupMetadataKey,
     OffsetCommitKey,
     UnknownKey,
+    are_plain_offset_values,
     check_offset_value,
     read_key,
     read_partition_key,
@@ -39,6 +40,7 @@ from coterie.wire.records.batches import (
     read_rows,
     records_of,
 )
+from coterie.wire.records.columns import LEAST, run_at
 from coterie.wire.records.compression import (
     codec_of,
     decompress,
@@ -54,7 +56,8 @@ assert HEADER.size == HEADER_SIZE
 SLICE_BYTES = 1 << 16  # after this much others may have their turn: about a millisecond's work
 SLICE_OFFSETS, SLICE_GROUPS = 1_000, 100
 LONGEST = (1 << 14) - 1  # the longest length in two bytes of a varint, twice
-TYPE_BYTES = 2
+TYPE_BYTES, PARTITION_BYTES = 2, 4
+OFFSET_TYPES = b"\0\0", b"\0\1"
 HELD_MOST = 80_000  # offsets: a dictionary that grows beyond stops the world for too long
 
 
@@ -65,6 +68,7 @@ class Loader:
         self._shard = shard
         self._groups: dict[str, bytes] = {}
         self._offsets: Packed = {}  # by key without its type: types 0 and 1 mean the same
+        self._tables: dict[bytes, Packed] = {}  # by group, what is older than that
         self._seen: set[str] = set()  # groups whose offsets came and went: they exist all the same (OM-1)
 
     def read(self, piece: bytes, now_ms: int) -> Generator[None, None, int]:
@@ -86,7 +90,10 @@ class Loader:
                 body = decompress(codec_of(attributes & CODEC_BITS), piece[start + HEADER_SIZE : at])
                 yield from self._read_rest(body, 0, len(body), read_header(piece, start), now_ms)
             else:
-                stopped = self._read_plain(piece, start + HEADER_SIZE, at)
+                stopped = start + HEADER_SIZE
+                if count >= LEAST:
+                    stopped = yield from self._read_runs(piece, stopped, at)
+                stopped = self._read_plain(piece, stopped, at)
                 if stopped < at:
                     yield from self._read_rest(piece, stopped, at, read_header(piece, start), now_ms)
             read += length
@@ -106,6 +113,19 @@ class Loader:
         else:
             records = ((record.key or b"", record.value) for record in records_of(piece, at))
             self._shard.load(records, now_ms, producer_id=producer_id)
+
+    def _read_runs(self, data: bytes, at: int, end: int) -> Generator[None, None, int]:
+        """Note runs of commits, each for one topic of one group; return where there is none."""
+        turn = at + SLICE_BYTES
+        while run := _run_of_commits(data, at, end):
+            if self._offsets:
+                yield from sorted_out(self._offsets, self._tables)
+            self._tables.setdefault(run.group, {}).update(zip(run.places, run.values, strict=True))
+            at = run.end
+            if at >= turn:
+                turn = at + SLICE_BYTES
+                yield
+        return at
 
     def _read_plain(self, data: bytes, at: int, end: int) -> int:
         """Note plain commits, for a slice at most; return where there is a record that is none, or the end.
@@ -176,7 +196,7 @@ class Loader:
             self._shard.load([(raw_key, None)], now_ms)
         elif not isinstance(key, GroupMetadataKey):
             rest = raw_key[TYPE_BYTES:]
-            if value is None and self._offsets.get(rest) is not None:
+            if value is None and self._is_held(rest):
                 self._seen.add(key.group)
             self._offsets[rest] = value
         elif value is not None:
@@ -190,6 +210,13 @@ class Loader:
             return True
         return bool(self._shard.pending.of((key.group, key.topic, key.partition)))
 
+    def _is_held(self, rest: bytes) -> bool:
+        """Return whether there is a commit at the place of a key without its type."""
+        if rest in self._offsets:
+            return self._offsets[rest] is not None
+        end = read_sized_text(rest, 0)[1]
+        return self._tables.get(rest[:end], {}).get(rest[end:]) is not None
+
     # -- handing over
 
     def settle(self, now_ms: int) -> Iterator[None]:
@@ -198,9 +225,8 @@ class Loader:
         for group_id, value in groups.items():
             self._shard.load_fact(group_loaded(group_id, value))
             yield
-        tables: dict[bytes, Packed] = {}
-        offsets, self._offsets = self._offsets, {}
-        yield from sorted_out(offsets, tables)
+        yield from sorted_out(self._offsets, self._tables)
+        tables, self._tables = self._tables, {}
         seen, self._seen = self._seen, set()
         if tables:
             mark("offsets-loaded")
@@ -214,8 +240,41 @@ class Loader:
                 yield
 
 
+class CommitRun(NamedTuple):
+    """Commits of a group, for partitions of one topic: where each goes in the group's table, and what."""
+
+    end: int
+    """Where the run ends."""
+    group: bytes
+    places: Sequence[bytes]
+    values: Sequence[bytes]
+
+
+def _run_of_commits(data: bytes, at: int, end: int) -> CommitRun | None:
+    """Return the run of commits at a place, as long as a slice at most; None where there is none."""
+    try:
+        run = run_at(data, at, end, SLICE_OFFSETS, 0, 0)
+        if run is None or not isinstance(run.keys, list) or not isinstance(run.values, list):
+            return None
+        key = run.keys[0]
+        group_end = read_sized_text(key, TYPE_BYTES)[1]
+        partition_at = read_sized_text(key, group_end)[1]
+    except (IndexError, Corrupt):
+        return None  # who reads record by record finds the words
+    topic = key[:partition_at]
+    if key[:TYPE_BYTES] not in OFFSET_TYPES or len(key) != partition_at + PARTITION_BYTES:
+        return None
+    # What lies between two keys that begin alike in the order of bytes begins alike, too.
+    if not min(run.keys).startswith(topic) or not max(run.keys).startswith(topic):
+        return None
+    if not are_plain_offset_values(run.values):
+        return None
+    places = [key[group_end:] for key in run.keys]
+    return CommitRun(run.end, key[TYPE_BYTES:group_end], places, run.values)
+
+
 def sorted_out(offsets: Packed, tables: dict[bytes, Packed]) -> Iterator[None]:
-    """Put each offset into the table of its group, under topic and partition; raise Corrupt for bad ones."""
+    """Move each offset into the table of its group, under topic and partition; raise Corrupt for bad ones."""
     topics: set[bytes] = set()
     place, size, at, table = b"", -1, 0, {}  # group and topic of the last key, which are often the next one's
     turn = SLICE_OFFSETS
