@@ -381,7 +381,8 @@ def _ids(parts: Parts, asked: Sequence[Any]) -> Pieces[dict[str, UUID]]:
     """Return the topic ids that a request asks with, by name (OF-6)."""
     if not asked or not hasattr(asked[0], "topic_id"):
         return {}
-    topics = (parts.topics.by_id(one.topic_id) for one in asked)
+    given = (one.topic_id for one in asked)  # None where it is all zeros, as from who knows none
+    topics = (None if topic_id is None else parts.topics.by_id(topic_id) for topic_id in given)
     return (yield from mapped(None if topic is None else (topic.name, topic.topic_id) for topic in topics))
 
 
