@@ -432,6 +432,22 @@ def test_a_version_below_that_of_the_image_says_the_same(rig: Rig):
     assert rig.answer(version=6) == [Suspend(), ReadDelta(0)]
 
 
+def test_what_was_read_while_a_heartbeat_was_under_way_says_nothing_of_an_engine_that_has_gone_back(
+    rig: Rig,
+):
+    """It is counted by the metadata of its sending, and may wait for the disk while others are read."""
+    rig.answer()
+    rig.wait(300)
+    rig.do("notified", 9)
+    rig.do("delta_read", rig.last(ReadDelta), Delta(above=EPOCH, version=9))
+
+    assert rig.answer(version=8) == []
+    assert rig.serves()
+
+    rig.wait(300)
+    assert rig.answer(version=8) == [Suspend(), ReadDelta(0)]
+
+
 def test_an_epoch_that_another_process_has_in_an_engine_that_went_back_is_gone(rig: Rig):
     rig.answer()
     rig.do("disconnected")

@@ -195,7 +195,7 @@ class BrokerLifecycle:
             self._newest = max(self._newest, answer.version)
             self.seen.take(answer.brokers, self.broker_id, answer.version)
             self._look_soon(now_ms)
-            if answer.version < self.image.version:
+            if answer.version < heartbeat.least_version:
                 self._read_all_anew()
             if answer.counted:
                 self._counted(answer, now_ms)

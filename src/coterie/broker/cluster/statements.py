@@ -25,6 +25,13 @@ class BrokerHeartbeat(NamedTuple):
     broker_epoch: int
     seen: int
 
+    @property
+    def least_version(self) -> int:
+        """The version that an engine has at least which has not gone back: whatever was known of it when
+        this was sent. An image may be newer by the time of the answer, which was read beside it.
+        """
+        return max(abs(self.seen), self.broker_epoch)
+
 
 class Counted(NamedTuple):
     """A broker that is not fenced, as the engine shows it: how many heartbeats it has counted, whether the
