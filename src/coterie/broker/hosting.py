@@ -294,7 +294,9 @@ class NodeHosting:
 
     def suspend(self) -> None:
         """Answer that others may lead."""
-        log.warning("suspended: no heartbeat was answered in time, or the metadata are not to be relied on")
+        log.warning(
+            "suspended: the database answered no heartbeat in time, or the metadata are not to be relied on"
+        )
         self.suspensions += 1
         self._elections.suspend()
 
@@ -305,7 +307,7 @@ class NodeHosting:
         self._take_elections()
         if self._over:
             return
-        log.info("resumed: a heartbeat was answered, and nobody has taken over")
+        log.info("resumed: the database has answered a heartbeat, and nobody has taken over")
         self._logs.expect_repeats()
         if not anew:
             self._elections.resume()

@@ -18,6 +18,7 @@ from coterie.broker.api import FAMILIES
 from coterie.broker.cluster.image import Endpoint
 from coterie.broker.cluster.lifecycle import BrokerLifecycle, Phase
 from coterie.broker.cluster.postgres.engine import PostgresEngine
+from coterie.broker.cluster.postgres.outage import Outage
 from coterie.broker.cluster.terms import LifecycleTerms, terms_of
 from coterie.broker.clustered import ClusteredNode
 from coterie.broker.interbroker.sockets import Connector
@@ -140,7 +141,9 @@ class MemberProcess:
         connections = Connections(addresses.store, loop)
         self._reader = PostgresReader(connections)
         self._engine = PostgresEngine(
-            Connections(addresses.direct, loop), settings.node_id, lanes=1 + DATA_LANES
+            Connections(addresses.direct, loop, tried=Outage(addresses.direct, loop.time).tried),
+            settings.node_id,
+            lanes=1 + DATA_LANES,
         )
         self._store = RemoteStore(
             LaneSessions(connections, settings.node_id),

@@ -21,6 +21,7 @@ NO_DATABASE = ("3D000",)
 NO_PARAMETER = ("42704",)
 NOT_PREPARED = ("26000", "42P05")
 REFUSED = "nobody listens there; is the address right, and PostgreSQL up?"
+SILENT = "no answer comes from there; is the address right, and the network up?"
 TO_GRANT = "who looks or dumps needs GRANT coterie_reader, and who loads or restores GRANT coterie_broker"
 TAKES_WRITES = "read-write"  # as the driver names what was looked for
 READ_ONLY = "no server that takes writes: this one is a standby, or has default_transaction_read_only on"
@@ -88,6 +89,8 @@ def passing_reason(error: BaseException) -> str:
         return REFUSED
     if isinstance(error, socket.gaierror):
         return f"{error.strerror}; is the host's name right?"
+    if isinstance(error, TimeoutError) and not error.strerror:
+        return SILENT
     if isinstance(error, OSError) and error.strerror:
         return error.strerror.partition("\n")[0]
     return (str(error) or type(error).__name__).partition("\n")[0]

@@ -12,7 +12,7 @@ import os
 import re
 import socket
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from ipaddress import ip_address
 from typing import Any
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
@@ -102,9 +102,17 @@ class DatabaseAddress:
 class Connections:
     """Where connections come from: the database's address, and the loop that they live in."""
 
-    def __init__(self, address: DatabaseAddress, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        address: DatabaseAddress,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        tried: Callable[[BaseException | None], None] = lambda _: None,
+    ) -> None:
+        """`tried` is told how each try of a `SerialConnection` has ended: why it failed, or None."""
         self.address = address
         self.loop = loop
+        self.tried = tried
 
 
 def _parts_of(url: str) -> SplitResult:
@@ -274,6 +282,8 @@ def failure_of(error: BaseException) -> Failed | Broken:
             return Failed(error.sqlstate or "", str(error))
     elif isinstance(error, asyncpg.InterfaceError) and isinstance(error, ValueError):
         return Failed("22000", str(error))
+    if isinstance(error, asyncpg.InternalClientError):  # of a statement that meets the end of its connection
+        return Broken(f"the connection has failed: {error}")
     needed = (
         f"; each broker needs {CONNECTIONS_NEEDED}" if getattr(error, "sqlstate", None) == TOO_MANY else ""
     )

@@ -94,7 +94,7 @@ class SerialConnection:
     """One connection, from `open` until it ends by itself or by `close`. It is not opened again."""
 
     def __init__(self, connections: Connections) -> None:
-        self._address = connections.address
+        self._connections = connections
         self._loop = connections.loop
         self._connection: Connection | None = None
         self._ended: Callable[[], None] = lambda: None
@@ -136,8 +136,9 @@ class SerialConnection:
     def close(self) -> None:
         """Give the connection up, without waiting for what is under way; `ended` is not called."""
         self._ended = lambda: None
-        if self._connection is None and self._task is not None:
+        if self._connection is None and self._task is not None and not self._over:
             self._task.cancel()  # it connects: no statement is under way
+            self._connections.tried(TimeoutError())  # whoever waited has waited long enough
         self._end()
 
     def _start(self, doing: Coroutine[Any, Any, None]) -> None:
@@ -149,10 +150,12 @@ class SerialConnection:
 
     async def _open(self, begin: Job[T], opened: Callable[[T], None]) -> None:
         try:
-            connection = await connect(self._address)
-        except LOST:
+            connection = await connect(self._connections.address)
+        except LOST as error:
+            self._connections.tried(error)
             self._end()
             return
+        self._connections.tried(None)
         self._connection = connection
         connection.add_log_listener(self._take_warning)
         connection.add_termination_listener(lambda _: self._end())

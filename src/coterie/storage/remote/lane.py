@@ -422,7 +422,7 @@ class Lane:
         if self.state != self.REOPENING and self.clock() - self._began_ms >= PAUSES_MS[-1]:
             self._attempts = 0  # this connection was of use
         if not self._attempts:
-            log.warning("%s: reopening: %s", self, reason)
+            log.warning("%s connects to the database anew: %s", self, reason)
         self.session.abort()
         self.state = self.REOPENING
         self.life += 1
