@@ -7,6 +7,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 from uuid import UUID
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -103,18 +104,19 @@ foreign = st.tuples(
     st.none() | st.just(b"\x00\x00whatever"),
 )
 records = offsets | offsets | offsets | group_records | foreign
+steps_ms = st.sampled_from([0, 700])
 plain_batches = st.builds(
     Batch,
     st.lists(records, min_size=1, max_size=8),
     st.sampled_from(["none", "none", "lz4"]),
-    st.just(-1),
-    st.none(),
+    *(st.just(-1), st.none(), steps_ms),
 )
+ONE, NAMED = OffsetCommitValue(1), OffsetCommitValue(2, topic_id=UUID(int=5))
 a_run = st.builds(
     lambda group, topic, value, legacy, count, odd, at: [
         an_offset(group, topic, place, odd if place == at else value, legacy=legacy) for place in range(count)
     ],
-    *(groups, topics, st.sampled_from([OffsetCommitValue(1), OffsetCommitValue(2, topic_id=UUID(int=5))])),
+    *(st.sampled_from("ggh"), st.sampled_from("ttu"), st.sampled_from([ONE, NAMED])),
     *(st.booleans(), st.integers(LEAST, 3 * LEAST), st.none() | values, st.sampled_from([0, 7, 99, 99])),
 )
 long_batches = st.builds(
@@ -122,12 +124,12 @@ long_batches = st.builds(
     st.lists(a_run | st.lists(records, min_size=1, max_size=3), min_size=1, max_size=3).map(
         lambda some: [*chain(*some)]
     ),
-    *(st.just("none"), st.just(-1), st.none(), st.just(0)),
+    *(st.just("none"), st.just(-1), st.none(), steps_ms),
 )
 pending_batches = st.builds(
-    Batch, st.lists(offsets, min_size=1, max_size=3), st.just("none"), st.integers(0, 2), st.none()
+    Batch, st.lists(offsets, min_size=1, max_size=3), st.just("none"), st.integers(0, 2), st.none(), steps_ms
 )
-markers = st.builds(Batch, st.just([]), st.just("none"), st.integers(0, 2), st.booleans())
+markers = st.builds(Batch, st.just([]), st.just("none"), st.integers(0, 2), st.booleans(), steps_ms)
 batches = plain_batches | long_batches | pending_batches | markers
 
 
@@ -170,6 +172,52 @@ def test_both_ways_find_the_same(log, pieces):
     assert fast.foreign == plain.foreign
     assert fast.skipped == plain.skipped
     assert fast.offsets == plain.offsets
+
+
+def run_of(group: str, topic: str, value: OffsetCommitValue | None = ONE) -> list[Any]:
+    """Commits of a group for as many partitions as make a run."""
+    return [an_offset(group, topic, partition, value, legacy=False) for partition in range(LEAST)]
+
+
+def uniform(records: list[Any]) -> Batch:
+    """A batch whose records are uniform, timestamps included."""
+    return Batch(records, step_ms=0)
+
+
+FOREIGN = [(b"\0\3" + key[2:], value) for key, value in run_of("g", "t")]
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        [uniform(run_of("g", "t")[2:3]), uniform(run_of("g", "t", NAMED))],
+        [uniform(run_of("g", "t")), uniform(run_of("g", "t", NAMED)[2:3])],
+        [uniform(run_of("g", "t") + run_of("h", "t") + run_of("g", "u"))],
+        [uniform(run_of("g", "t")), uniform(run_of("g", "t", None))],
+        [uniform(run_of("g", "t")), uniform(run_of("g", "t", None)), uniform(run_of("g", "u", NAMED))],
+        [uniform(FOREIGN)],
+    ],
+    ids=["behind a commit", "before one", "of several", "and its tombstones", "and another run", "foreign"],
+)
+def test_a_run_of_commits_is_read_as_they_are_one_by_one(log):
+    plain = read_plainly(log)
+
+    fast = read_fast([b"".join(batch.encoded(1_000 * at) for at, batch in enumerate(log))])
+
+    assert (fast.offsets, fast.groups, fast.skipped) == (plain.offsets, plain.groups, plain.skipped)
+
+
+@pytest.mark.parametrize("at", [-1, 5])
+def test_one_bad_record_in_a_run_is_corrupt(at):
+    """LO-7."""
+    records = run_of("g", "t")
+    key, value = records[at]
+    records[at] = key, value[:1] + b"\x09" + value[2:]  # a version that there is not
+    cut = [(key[:-1], value) for key, value in run_of("g", "t")]
+
+    for bad in records, cut:
+        with pytest.raises(Corrupt):
+            read_fast([uniform(bad).encoded(0)])
 
 
 def test_a_commit_after_a_tombstone_does_not_bring_a_transaction_s_place_back():
