@@ -160,7 +160,10 @@ ADVICE: Mapping[Code, str] = {
         "the partition has no leader just now: its broker has died, or does not reach its database;"
         " it is tried again until the time is up"
     ),
-    Code.NOT_LEADER_OR_FOLLOWER: "the partition has moved; it is tried again until the time is up",
+    Code.NOT_LEADER_OR_FOLLOWER: (
+        "the broker does not lead the partition just now: it has moved, or the broker does not reach its"
+        " database; it is tried again until the time is up"
+    ),
     Code.REQUEST_TIMED_OUT: "the broker was too slow; raise request_timeout_ms, or look what holds it up",
     Code.BROKER_NOT_AVAILABLE: "a broker is down; look at its log",
     Code.REPLICA_NOT_AVAILABLE: "a replica is not there yet; it is tried again until the time is up",
@@ -168,8 +171,13 @@ ADVICE: Mapping[Code, str] = {
     Code.OFFSET_METADATA_TOO_LARGE: "note less beside the offset, or raise offset.metadata.max.bytes",
     Code.NETWORK_EXCEPTION: "the connection broke; it is tried again until the time is up",
     Code.COORDINATOR_LOAD_IN_PROGRESS: "the coordinator reads its log; it is tried again",
-    Code.COORDINATOR_NOT_AVAILABLE: "the group has no coordinator just now; are enough brokers up?",
-    Code.NOT_COORDINATOR: "the group has moved to another broker; it is looked for anew",
+    Code.COORDINATOR_NOT_AVAILABLE: (
+        "there is no coordinator just now; are enough brokers up, and do they reach their database?"
+    ),
+    Code.NOT_COORDINATOR: (
+        "the broker is not the coordinator just now: that has moved, or the broker does not reach its"
+        " database; the coordinator is looked for anew"
+    ),
     Code.INVALID_TOPIC_EXCEPTION: "a topic's name has 1 to 249 letters, digits, '.', '_' and '-'",
     Code.RECORD_LIST_TOO_LARGE: "send less at once, or raise the topic's segment.bytes",
     Code.NOT_ENOUGH_REPLICAS: "fewer replicas are in sync than min.insync.replicas wants; bring brokers back",

@@ -250,11 +250,15 @@ def documents_of(moves: Sequence[ReplicaMove]) -> list[dict[str, Any]]:
 
 
 def lines_of(moves: Sequence[ReplicaMove]) -> Iterator[str]:
-    """Yield for each broker that gets replicas which these are."""
+    """Yield for each broker which partitions come to it, and which it leads of those that it had."""
     gained = sorted({one for move in moves for one in move.after if one not in move.before})
     for broker_id in gained:
         names = [move.name for move in moves if broker_id in {*move.after} - {*move.before}]
         yield f"to broker {broker_id}: {partitions_text(by_topic(names))}"
+    swaps = [move for move in moves if {*move.before} == {*move.after}]
+    for broker_id in sorted({move.after[0] for move in swaps}):
+        names = [move.name for move in swaps if move.after[0] == broker_id]
+        yield f"led by broker {broker_id}, which had a replica: {partitions_text(by_topic(names))}"
     fewer = [move.name for move in moves if len(move.after) < len(move.before)]
     if fewer:
         yield f"with fewer replicas than before: {partitions_text(by_topic(fewer))}"

@@ -20,6 +20,9 @@ class Disconnected(CoterieError):
 class ClientTimeout(CoterieError):
     """No answer in time. Says what was asked of whom, and what the last try ended with."""
 
+    last: Exception | None = None
+    """What the last of several tries ended with, where it was tried for as long as a call may take."""
+
 
 class Unsupported(CoterieError):
     """The broker speaks no version of an API that we speak."""

@@ -199,3 +199,18 @@ def test_a_cluster_that_is_away_again_is_told_of_soon_whatever_was_given_up_befo
 
     assert first == 5
     assert [second_to_last - away_from_s, last - away_from_s] == pytest.approx([5, 10], abs=0.1)
+
+
+def test_a_question_within_another_is_tried_for_one_time_out_and_told_of_once():
+    """It was tried for two, and the error named both: "ListOffsets: tried for 60 s, last Metadata: tried"."""
+
+    async def scene(cluster: Cluster) -> None:
+        async def ask() -> str:
+            return await cluster.retrying("Metadata", asking(1_000))
+
+        with pytest.raises(ClientTimeout) as raised:
+            await cluster.retrying("ListOffsets", ask)
+        assert str(raised.value) == f"ListOffsets: tried for 60 s, last {GONE}"
+        assert asyncio.get_running_loop().time() - 1000 <= 60
+
+    said_by(scene)

@@ -414,9 +414,14 @@ class Cluster:
             except (Disconnected, ClientTimeout, RefusedBy) as error:
                 if isinstance(error, RefusedBy) and (error.code not in RETRIABLE or error.code in final):
                     raise
-                if clock.time() + pause_s > until:
-                    waited = f"{what}: tried for {self.api_timeout_s:g} s"
-                    raise ClientTimeout(f"{waited}, last {error}") from error
+                last = error.last if isinstance(error, ClientTimeout) else None  # of a question within this
+                if last is not None or clock.time() + pause_s > until:
+                    raise self._given_up(what, last or error) from error
                 self._silence.failed(what, error, clock.time())
             forget()
             await asyncio.sleep(pause_s)
+
+    def _given_up(self, what: str, last: Exception) -> ClientTimeout:
+        given_up = ClientTimeout(f"{what}: tried for {self.api_timeout_s:g} s, last {last}")
+        given_up.last = last
+        return given_up
