@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from coterie.storage.postgres.connecting import DatabaseAddress
 
 LEVELS = ("debug", "info", "warning", "error")
+STOPPED_EARLY = b"coterie: stopped before it was ready\n"
 PROCESSES_MAX = 64
 """Each looks at the cluster's file twenty times a second, whether it has work or not."""
 
@@ -80,13 +83,28 @@ def command(
     database (--store). Of several that it runs all are named, as HOST:PORT,HOST:PORT, when each answers.
     SIGTERM or Ctrl-C stops it. Its log goes to standard error.
     """
+    to_standard_error(log_level)
+    _check_places(data, store, store_direct, processes)
+    with _ended_at_once():
+        sys.exit(_run(listen, data, store, store_direct, assignments, config, processes, log_level))
+
+
+def _run(
+    listen: str | None,
+    data: str | None,
+    store: str | None,
+    store_direct: str | None,
+    assignments: tuple[str, ...],
+    config: str | None,
+    processes: int | None,
+    log_level: str,
+) -> int:
+    """Run brokers with what the command line says; return the exit code."""
     from coterie.broker.config.settings import BrokerSettings, UnknownSetting
 
-    to_standard_error(log_level)
     given = {name: text.strip() for name, text in named_settings(config, assignments).items()}
     if listen is not None:
         given["listeners"] = f"PLAINTEXT://{listen}"
-    _check_places(data, store, store_direct, processes)
     if data is not None:
         given["log.dirs"] = data
     try:
@@ -98,13 +116,13 @@ def command(
             f"{error.name} is a setting of {whose}, not of a broker; leave it out here"
         ) from error
     if store is not None:
-        sys.exit(_serve_over(settings, store, store_direct))
+        return _serve_over(settings, store, store_direct)
     for note in settings.notes:
         _say(f"note: {note}")
     if settings.data_directory:
-        sys.exit(_serve(given, processes, log_level))
+        return _serve(given, processes, log_level)
     with _temporary_directory() as temporary:
-        sys.exit(_serve(given | {"log.dirs": temporary}, processes, log_level))
+        return _serve(given | {"log.dirs": temporary}, processes, log_level)
 
 
 def _check_places(data: str | None, store: str | None, direct: str | None, processes: int | None) -> None:
@@ -200,30 +218,42 @@ def _exit_code(serve: Callable[[], int]) -> int:
 
 @contextlib.contextmanager
 def _temporary_directory() -> Iterator[str]:
-    """Make a directory that lasts as long as the broker runs.
-
-    What asks the process to stop while the broker starts, and nobody listens for it yet, has it deleted, too.
-    """
+    """Make a directory that lasts as long as the broker runs."""
     import shutil
     import tempfile
 
-    handlers = {}
-    for number in stop_signals():
-        with contextlib.suppress(ValueError):  # not the main thread
-            handlers[number] = signal.signal(number, _end)
     temporary = tempfile.mkdtemp(prefix="coterie-")
+    delete = partial(shutil.rmtree, temporary, ignore_errors=True)
+    with _ended_at_once(delete):
+        try:
+            _say(f"no --data: topics are kept in {temporary} and deleted when the broker stops")
+            yield temporary
+        finally:
+            delete()
+
+
+@contextlib.contextmanager
+def _ended_at_once(first: Callable[[], object] = lambda: None) -> Iterator[None]:
+    """Have what asks the process to stop while a broker starts, and does not listen for it yet, end the
+    process at once, but for what is to be done `first`: like kill -9 it may come between any two steps.
+    """
+
+    def end(_: int, __: object) -> None:
+        first()
+        with contextlib.suppress(OSError):  # and not by `sys.stderr`, which may be at work just now
+            os.write(2, STOPPED_EARLY)
+        os._exit(0)
+
+    handlers = {}
+    for number in (*stop_signals(), signal.SIGINT):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as beneath `nohup ... &`
+            with contextlib.suppress(ValueError):  # not the main thread
+                handlers[number] = signal.signal(number, end)
     try:
-        _say(f"no --data: topics are kept in {temporary} and deleted when the broker stops")
-        yield temporary
+        yield
     finally:
-        shutil.rmtree(temporary, ignore_errors=True)
         for number, handler in handlers.items():
             signal.signal(number, handler)
-
-
-def _end(number: int, _: object) -> None:
-    """End as by the signal, but in order."""
-    sys.exit(128 + number)
 
 
 def _say(sentence: str) -> None:

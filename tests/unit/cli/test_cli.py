@@ -286,18 +286,41 @@ def test_where_the_port_is_taken_a_directory_of_logs_is_not_touched(tmp_path: Pa
 def test_a_broker_that_is_ended_as_it_starts_leaves_no_temporary_directory(
     how: signal.Signals, tmp_path: Path
 ):
+    said, _ = _ended_as_it_starts(how, {**os.environ, "TMPDIR": str(tmp_path)})
+
+    assert str(tmp_path) in said
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_broker_that_is_ended_while_it_waits_for_its_database_says_so_in_a_sentence(how: signal.Signals):
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        url = f"postgresql://me@127.0.0.1:{bound.getsockname()[1]}/c"
+        said, rest = _ended_as_it_starts(how, {**os.environ}, "--store", url, "--set", "node.id=1")
+
+    assert "waiting for the database" in said
+    assert rest == "coterie: stopped before it was ready\n"
+
+
+def _ended_as_it_starts(how: signal.Signals, environment: dict[str, str], *words: str) -> tuple[str, str]:
+    """Return the first line that a broker writes to standard error, at which it is sent a signal, and what
+    comes behind it.
+    """
     with subprocess.Popen(
-        [sys.executable, "-m", "coterie", "serve", "--listen", "127.0.0.1:0"],
+        [sys.executable, "-m", "coterie", "serve", "--listen", "127.0.0.1:0", *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env={**os.environ, "TMPDIR": str(tmp_path)},
+        text=True,
+        env=environment,
     ) as starting:
         assert starting.stderr is not None
-        assert str(tmp_path) in starting.stderr.readline().decode()
+        said = starting.stderr.readline()
         starting.send_signal(how)
-        starting.communicate(timeout=60)
-
-    assert list(tmp_path.iterdir()) == []
+        _, rest = starting.communicate(timeout=60)
+    assert starting.returncode == 0
+    return said, rest
 
 
 @pytest.mark.slow
