@@ -96,6 +96,11 @@ def closed() -> Iterator[int]:
         yield bound.getsockname()[1]
 
 
+def at_port(port: int) -> DatabaseAddress:
+    """Return the address of a database that a port of this machine leads to."""
+    return DatabaseAddress(f"postgresql://{USER}@127.0.0.1:{port}/coterie?sslmode=disable")
+
+
 def among(server: Server, database: str, *ports: int) -> DatabaseAddress:
     """Return the address of a database that is on one of several hosts."""
     hosts = ",".join(f"127.0.0.1:{port}" for port in ports)
@@ -248,6 +253,40 @@ def test_a_connection_that_is_not_begun_in_time_is_given_up(
         await ended.wait()
 
     asyncio.run(while_locked(address, begin))
+
+
+def test_once_connections_are_closed_nobody_waits_for_one_or_gets_another(
+    address: DatabaseAddress, silent: int
+):
+    """One connects just now, one has a statement under way before it is open, one another."""
+
+    async def close(holder: Any) -> None:
+        loop = asyncio.get_running_loop()
+        here, there = Connections(address, loop), Connections(at_port(silent), loop)
+        ended: list[str] = []
+        answers: asyncio.Queue[object] = asyncio.Queue()
+        opened = SerialConnection(here)
+        opened.open(lambda _: asyncio.sleep(0), answers.put_nowait, lambda: ended.append("open"))
+        await answers.get()
+        opened.run(lambda driver: driver.execute(LOCK), answers.put_nowait)
+        SerialConnection(here).open(
+            lambda driver: driver.execute(LOCK), pytest.fail, lambda: ended.append("begun")
+        )
+        SerialConnection(there).open(lambda _: asyncio.sleep(0), pytest.fail, lambda: ended.append("silent"))
+        while await holder.fetchval(WAITING) < 2:
+            pass
+
+        await here.close()
+        await there.close()
+        assert asyncio.all_tasks(loop) == {asyncio.current_task()}
+        assert await answers.get() is None
+        SerialConnection(here).open(
+            lambda _: asyncio.sleep(0), pytest.fail, lambda: answers.put_nowait("late")
+        )
+        assert await answers.get() == "late"
+        assert ended == ["open", "begun"]
+
+    asyncio.run(while_locked(address, close))
 
 
 def test_why_the_database_refuses_a_job_is_in_the_log_once(

@@ -139,12 +139,10 @@ class MemberProcess:
         self._timer = Timer(loop, self._clock)
         self._beside = Beside(loop)
         connections = Connections(addresses.store, loop)
+        direct = Connections(addresses.direct, loop, tried=Outage(addresses.direct, loop.time).tried)
+        self._connections = (connections, direct)
         self._reader = PostgresReader(connections)
-        self._engine = PostgresEngine(
-            Connections(addresses.direct, loop, tried=Outage(addresses.direct, loop.time).tried),
-            settings.node_id,
-            lanes=1 + DATA_LANES,
-        )
+        self._engine = PostgresEngine(direct, settings.node_id, lanes=1 + DATA_LANES)
         self._store = RemoteStore(
             LaneSessions(connections, settings.node_id),
             self._reader,
@@ -170,7 +168,7 @@ class MemberProcess:
                 self._end_node()
         finally:
             server.close()
-            self._close()
+            await self._close()
 
     async def _run(self, server: asyncio.Server, host: str, port: int) -> int:
         self._clustered.start()
@@ -276,7 +274,9 @@ class MemberProcess:
         self._beside.stop()
         node.stop()
 
-    def _close(self) -> None:
+    async def _close(self) -> None:
         """Let go of what there is before the node."""
         self._reader.close()
         self._engine.sweeper.close()
+        for connections in self._connections:
+            await connections.close()

@@ -12,10 +12,11 @@ import os
 import re
 import socket
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from ipaddress import ip_address
 from typing import Any
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
+from weakref import WeakSet
 
 import asyncpg
 
@@ -32,6 +33,8 @@ NEXT_HOST_S = 0.25
 """So long a host may be silent before the next is tried beside it. A host whose machine is gone is silent for
 all of its time, and a broker's membership waits for a connection no longer than a session.
 """
+ENDS_WITHIN_S = 1.0
+"""So long at most whoever waits for a connection takes to end once it is given up: something may compute."""
 SILENT_S = 9
 """So long a server's machine may be silent that ought to say something, and then the connection is gone. A
 server that is slow is not silent: its machine says that it has what was sent.
@@ -100,7 +103,9 @@ class DatabaseAddress:
 
 
 class Connections:
-    """Where connections come from: the database's address, and the loop that they live in."""
+    """Where connections come from: the database's address, and the loop that they live in; and the tasks that
+    wait for them.
+    """
 
     def __init__(
         self,
@@ -109,10 +114,51 @@ class Connections:
         *,
         tried: Callable[[BaseException | None], None] = lambda _: None,
     ) -> None:
-        """`tried` is told how each try of a `SerialConnection` has ended: why it failed, or None."""
+        """`tried` is told how each try has ended: why it failed, or None."""
         self.address = address
         self.loop = loop
         self.tried = tried
+        self._open: WeakSet[asyncpg.Connection] = WeakSet()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._connecting: set[asyncio.Task[Any] | None] = set()
+        self._closed = False
+
+    async def connect(self, *, cached: int = 100) -> asyncpg.Connection:
+        """Return a new connection, as `connect` does. Raises one of `LOST`."""
+        if self._closed:
+            raise ConnectionError("this broker connects no more")
+        task = asyncio.current_task()
+        self._connecting.add(task)
+        try:
+            connection = await connect(self.address, cached=cached)
+        except LOST as error:
+            self.tried(error)
+            raise
+        finally:
+            self._connecting.discard(task)
+        self.tried(None)
+        self._open.add(connection)
+        return connection
+
+    def start(self, doing: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Have something done that waits for connections."""
+        task = self.loop.create_task(doing)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def close(self) -> None:
+        """Give all connections up, and return once nobody waits for one any more: whoever did when the loop
+        ends would be cancelled, and its statement with it, by a task of the driver's that nobody waits for.
+        """
+        self._closed = True
+        for connection in [*self._open]:
+            connection.terminate()
+        for task in self._connecting:
+            if task is not None:
+                task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=ENDS_WITHIN_S)
 
 
 def _parts_of(url: str) -> SplitResult:

@@ -17,7 +17,6 @@ from coterie.storage.postgres.connecting import (
     LOST,
     OTHER_HISTORY,
     Connections,
-    connect,
     failure_of,
     read_history,
     within_ms,
@@ -99,15 +98,14 @@ class LaneSession:
         self._answered = answered
         self._opening: asyncio.Task[None] | None = None
         self._connection: _LaneConnection | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
 
     def append(self, life: int, chunks: Sequence[Chunk]) -> None:
         assert self._connection is not None
-        self._start(self._append(self._connection, life, chunks))
+        self._connections.start(self._append(self._connection, life, chunks))
 
     def reopen(self, life: int, look: Look) -> None:
         assert self._connection is None
-        self._opening = self._start(self._open(life, look))
+        self._opening = self._connections.start(self._open(life, look))
 
     def abort(self) -> None:
         connection, self._connection = self._connection, None
@@ -117,12 +115,6 @@ class LaneSession:
         elif opening is not None:
             opening.cancel()  # no statement of ours is under way
 
-    def _start(self, doing: Coroutine[None, None, None]) -> asyncio.Task[None]:
-        task = self._connections.loop.create_task(doing)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
-
     async def _append(self, connection: _LaneConnection, life: int, chunks: Sequence[Chunk]) -> None:
         answer = await connection.append(life, chunks)
         if connection is self._connection:
@@ -131,7 +123,7 @@ class LaneSession:
     async def _open(self, life: int, look: Look) -> None:
         answer: LaneAnswer
         try:
-            opened = await connect(self._connections.address, cached=0)
+            opened = await self._connections.connect(cached=0)
         except LOST as error:
             answer = failure_of(error)
         else:

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import asyncpg
 
-from coterie.storage.postgres.connecting import LOST, Connections, connect, failure_of
+from coterie.storage.postgres.connecting import LOST, Connections, failure_of
 from coterie.storage.remote.session import Broken, Failed, Verdict, verdict_of
 
 log = logging.getLogger("coterie.storage")
@@ -142,7 +142,7 @@ class SerialConnection:
         self._end()
 
     def _start(self, doing: Coroutine[Any, Any, None]) -> None:
-        self._task = self._loop.create_task(doing)
+        self._task = self._connections.start(doing)
 
     def _next(self) -> None:
         if self._jobs and not self._over:
@@ -150,12 +150,10 @@ class SerialConnection:
 
     async def _open(self, begin: Job[T], opened: Callable[[T], None]) -> None:
         try:
-            connection = await connect(self._connections.address)
-        except LOST as error:
-            self._connections.tried(error)
+            connection = await self._connections.connect()
+        except LOST:
             self._end()
             return
-        self._connections.tried(None)
         self._connection = connection
         connection.add_log_listener(self._take_warning)
         connection.add_termination_listener(lambda _: self._end())
