@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
+import asyncpg
 import pytest
 from bench.postgres import Server
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -17,6 +22,10 @@ pytestmark = pytest.mark.interop
 
 TOPIC, PARTITIONS = "orders", 6
 CALL_S = 10.0
+APPENDS_WAITING = """
+SELECT count(*) FROM pg_stat_activity
+WHERE wait_event_type = 'Lock' AND query ~ 'INSERT INTO coterie.chunks_keep'
+"""
 SILENT = {"log_level": 0}
 
 
@@ -157,6 +166,49 @@ def test_a_broker_that_comes_back_leads_again_what_it_is_first_for(cluster: Serv
     member.poll_until(60)
     assert sorted(member.read) == [*range(60)]
     member.consumer.close()
+
+
+@contextmanager
+def locked(url: str, tables: str) -> Iterator[None]:
+    """Keep a lock on tables for as long as this lasts."""
+    begun, over = threading.Event(), threading.Event()
+
+    async def hold() -> None:
+        connection = await asyncpg.connect(url)
+        await connection.execute(f"BEGIN; LOCK TABLE {tables}")
+        begun.set()
+        await asyncio.to_thread(over.wait)
+        connection.terminate()
+
+    with ThreadPoolExecutor() as pool:
+        holding = pool.submit(asyncio.run, hold())
+        try:
+            assert begun.wait(CALL_S)
+            yield
+        finally:
+            over.set()
+            holding.result()
+
+
+def test_a_broker_that_gives_up_a_silent_database_says_why_and_nothing_behind_that(server: Server, url: str):
+    with ServedCluster(url, count=1) as cluster:
+        broker = cluster.brokers[1]
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap, **SILENT})
+        for made in admin.create_topics([NewTopic(TOPIC, 1, 1)]).values():
+            made.result(CALL_S)
+        member = Member(cluster, "readers")
+        member._commit(0, 0)
+        assert member.committed
+        with locked(url, "coterie.cluster, coterie.lanes"):
+            member.consumer.commit(offsets=[TopicPartition(TOPIC, 0, 1)], asynchronous=True)
+            soon(lambda: server.sql(url.rpartition("/")[2].partition("?")[0], APPENDS_WAITING) == "1")
+            broker.process.send_signal(signal.SIGTERM)
+            _, said = broker.process.communicate(timeout=30)
+
+    assert broker.process.returncode == 1
+    *before, last = said.splitlines()
+    assert "the database answered no heartbeat" in last
+    assert not [line for line in before if " ERROR " in line or "Traceback" in line]
 
 
 def test_all_brokers_die_and_what_they_had_is_there(url: str):

@@ -163,14 +163,18 @@ class MemberProcess:
         try:
             self._prepare(host, port)
             try:
-                return await self._run(server, host, port)
+                sentence = await self._run(server, host, port)
             finally:
                 self._end_node()
         finally:
             server.close()
             await self._close()
+        if sentence:  # nothing is said behind it
+            log.error("%s (exit code 1)", sentence)
+        return 1 if sentence else 0
 
-    async def _run(self, server: asyncio.Server, host: str, port: int) -> int:
+    async def _run(self, server: asyncio.Server, host: str, port: int) -> str:
+        """Serve; return the sentence that says why the broker's life is over, "" where it was asked to."""
         self._clustered.start()
         await self._started
         if not self._ended.done():
@@ -178,10 +182,7 @@ class MemberProcess:
             say_ready(host, port)
         elif self._ended.result():
             raise CannotServe(self._ended.result())
-        sentence = await self._ended
-        if sentence:
-            log.error("%s (exit code 1)", sentence)
-        return 1 if sentence else 0
+        return await self._ended
 
     def _prepare(self, host: str, port: int) -> None:
         """Make all that the broker consists of; it listens there."""

@@ -371,18 +371,25 @@ class HostedShard(ABC, Generic[C, P]):
 
     def _undo(self, code: Code) -> None:
         """Undo the batch that is gathered, which the log has refused with `code`."""
-        log.error("%s: append failed with %s", self, code.name)
+        self._say_refused(code)
         self.shard.undo_to(self._mark)
         self._answer_refused([self._take_pending()], code)
 
     def _undo_in_flight(self, code: Code) -> None:
         """Undo what is in flight, which the log has refused with `code`, and what is gathered behind it."""
-        log.error("%s: append failed with %s", self, code.name)
+        self._say_refused(code)
         batches = [*self._in_flight, self.pending]
         self._in_flight.clear()
         self.shard.undo_to(self.shard.journal.settled)
         self._take_pending()
         self._answer_refused(batches, code)
+
+    def _say_refused(self, code: Code) -> None:
+        """Say that an append has failed. That another leads, or that the broker ends, is no failure, and was
+        said by whoever found that out.
+        """
+        level = logging.INFO if code is Code.NOT_LEADER_OR_FOLLOWER else logging.ERROR
+        log.log(level, "%s: append failed with %s", self, code.name)
 
     def _answer_refused(self, batches: Sequence[P], code: Code) -> None:
         """Do what the core says of each command of batches that are undone, in their order."""
