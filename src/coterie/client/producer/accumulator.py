@@ -5,9 +5,7 @@ log once and in the order they were handed over, whatever is lost or refused on 
 sender is told has failed may be missing.
 """
 
-import logging
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from math import inf
 from typing import NamedTuple
 
@@ -22,12 +20,9 @@ from coterie.client.producer.batcher import NO_IDENTITY, Batch, BatchResult, Ide
 from coterie.client.producer.errors import DeliveryTimeout, refusal
 from coterie.client.producer.partition_queue import LAST_EPOCH, PartitionQueue
 from coterie.client.producer.partitioner import BrokerWaits
+from coterie.client.producer.reports import LossReport, WaitReport
 from coterie.client.producer.settings import ProducerSettings
 
-log = logging.getLogger("coterie.client")
-
-# So long losses of one kind are counted before they are told of again.
-QUIET_MS = 10_000
 WRITTEN = frozenset({Code.NONE, Code.DUPLICATE_SEQUENCE_NUMBER})
 WORTH_ANOTHER_TRY = RETRIABLE | {
     Code.CORRUPT_MESSAGE,
@@ -92,6 +87,7 @@ class Accumulator:
         self._troubles: dict[TopicPartition, tuple[float, str]] = {}
         """When the last try was no success, and what came of it."""
         self._losses = LossReport()
+        self._waiting = WaitReport(settings.delivery_timeout_ms)
         self._now_ms = 0.0
 
     # -- records in
@@ -163,6 +159,8 @@ class Accumulator:
         self._now_ms = now_ms
         for place, queue in list(self._busy.items()):
             self._expire(queue, now_ms)
+            if queue and self._word_ms(queue) <= now_ms:
+                self._say_waiting(queue, now_ms, leader_of(place))
             batch = self._due(queue, now_ms)
             if batch is None:
                 if not queue:
@@ -213,6 +211,20 @@ class Accumulator:
     def _ripe_ms(self, batch: Batch) -> float:
         return batch.created_ms + self.settings.linger_ms
 
+    def _waits_since_ms(self, queue: PartitionQueue) -> float:
+        """Return the time (ms) since which a partition could have been written to, and was not."""
+        return max(self._ripe_ms(next(queue.batches())), queue.written_ms)
+
+    def _word_ms(self, queue: PartitionQueue) -> float:
+        """Return the time (ms) at which a partition is said to wait, infinity where all is given up."""
+        return inf if self.abandoned is not None else self._waiting.due_ms(self._waits_since_ms(queue))
+
+    def _say_waiting(self, queue: PartitionQueue, now_ms: float, leader: Address | None) -> None:
+        since_ms = self._waits_since_ms(queue)
+        tried_ms, trouble = self._troubles.get(queue.place, (-inf, ""))
+        silent = "its leader is not known" if leader is None else f"no answer from {leader}"
+        self._waiting.waits(queue.place, since_ms, now_ms, trouble if tried_ms >= since_ms else silent)
+
     def _next_ms(self, queue: PartitionQueue, now_ms: float) -> float:
         """Return the time (ms) at which something may be due in one queue, infinity for never."""
         next_ms = inf
@@ -221,6 +233,8 @@ class Accumulator:
                 next_ms = later(now_ms, next_ms, batch.retry_at_ms)
             if self._may_expire(batch):
                 next_ms = later(now_ms, next_ms, batch.created_ms + self.settings.delivery_timeout_ms)
+        if queue:
+            next_ms = later(now_ms, next_ms, self._word_ms(queue))
         if queue.waiting:
             oldest = queue.waiting[0]
             next_ms = later(now_ms, next_ms, self._ripe_ms(oldest))
@@ -271,6 +285,8 @@ class Accumulator:
         if code in WRITTEN:
             queue.drop(batch)
             batch.settle(BatchResult(answer.base_offset, answer.append_time_ms))
+            queue.written_ms = now_ms
+            self._waiting.moved(batch.place, now_ms, written=True)
             if self._troubles:
                 self._troubles.pop(batch.place, None)
         elif code == Code.MESSAGE_TOO_LARGE and self._may_split(batch):
@@ -341,7 +357,10 @@ class Accumulator:
 
     def _give_up(self, batch: Batch, error: CoterieError) -> None:
         batch.room = -1
-        self.queues[batch.place].failed(batch)
+        queue = self.queues[batch.place]
+        queue.failed(batch)
+        if not queue:
+            self._waiting.moved(batch.place, self._now_ms, written=False)
         batch.settle(BatchResult(error=error))
 
     def _expire(self, queue: PartitionQueue, now_ms: float) -> None:
@@ -389,61 +408,6 @@ class Accumulator:
         for queue in self.queues.values():
             if queue.gap:
                 queue.begin_again(identity)
-
-
-class LossReport:
-    """Tells of records that were given up: of the first at once, of more of the kind together.
-
-    What stops one batch stops those behind it, and a line for each would hide what it says.
-    """
-
-    def __init__(self) -> None:
-        self._by_kind: dict[object, LossesOfKind] = {}
-        """By the class of what stopped them and its code, if there is one: there are only so many."""
-
-    def add(self, count: int, place: TopicPartition, error: CoterieError, now_ms: float) -> None:
-        """Tell of so many records, or count them."""
-        kind = type(error), getattr(error, "code", None)
-        losses = self._by_kind.get(kind)
-        if losses is not None and now_ms < losses.at_ms + QUIET_MS:
-            losses.more, losses.last = losses.more + count, error
-            return
-        if losses is not None:
-            losses.say_rest()
-        log.warning("%s for %s not acknowledged: %s", counted(count, "record"), place, error)
-        self._by_kind[kind] = LossesOfKind(now_ms, error)
-
-    @property
-    def due_ms(self) -> float:
-        """When those that were counted are to be told of, infinity where there are none."""
-        return min((losses.at_ms + QUIET_MS for losses in self._by_kind.values() if losses.more), default=inf)
-
-    def say_due(self, now_ms: float) -> None:
-        """Tell of those that were counted for long enough."""
-        for losses in self._by_kind.values():
-            if losses.more and now_ms >= losses.at_ms + QUIET_MS:
-                losses.say_rest()
-                losses.at_ms = now_ms
-
-    def say_rest(self) -> None:
-        """Tell of those that were counted."""
-        for losses in self._by_kind.values():
-            losses.say_rest()
-
-
-@dataclass(slots=True)
-class LossesOfKind:
-    """When losses of one kind were told of, and how many there were since."""
-
-    at_ms: float
-    last: CoterieError
-    more: int = 0
-
-    def say_rest(self) -> None:
-        """Tell of those that were counted."""
-        if self.more:
-            log.warning("%s not acknowledged, the last: %s", counted(self.more, "more record"), self.last)
-        self.more = 0
 
 
 def later(now_ms: float, one_ms: float, other_ms: float) -> float:

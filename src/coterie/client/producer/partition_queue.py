@@ -8,6 +8,7 @@ all of those are known not to be written, they begin again under the producer's 
 
 from collections import deque
 from collections.abc import Iterator
+from math import inf
 
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
@@ -19,7 +20,17 @@ LAST_EPOCH = 32_767
 class PartitionQueue:
     """A partition's queue, and what is known of the batches that were sent."""
 
-    __slots__ = ("_sequence", "gap", "identity", "in_flight", "outstanding", "place", "used_ms", "waiting")
+    __slots__ = (
+        "_sequence",
+        "gap",
+        "identity",
+        "in_flight",
+        "outstanding",
+        "place",
+        "used_ms",
+        "waiting",
+        "written_ms",
+    )
 
     def __init__(self, place: TopicPartition) -> None:
         self.place = place
@@ -29,6 +40,8 @@ class PartitionQueue:
         """Batches that were sent and are not settled, in the order of their numbers."""
         self.used_ms = 0.0
         """When its last batch was made."""
+        self.written_ms = -inf
+        """When it was known last that one was written."""
         self.in_flight = 0
         """How many of the outstanding are on their way now."""
         self.identity = NO_IDENTITY
