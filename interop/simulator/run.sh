@@ -1,6 +1,7 @@
 #!/bin/bash
-# 2,900 seeds of the simulator, those after the 100 of make test, and 300 of brokers over one database; a check for
-# each hundred. SEEDS and FIRST ask for others of the former, ENGINE_SEEDS and ENGINE_FIRST of the latter.
+# 2,900 seeds of the simulator, those after the 100 of make test, and 1,800 of brokers over one database, those after
+# its 200; a check for each hundred. SEEDS and FIRST ask for others of the former, ENGINE_SEEDS and ENGINE_FIRST of the
+# latter.
 live() { # NAME FIRST SEEDS JOBS [FLAG]: a check for each hundred seeds
     local name="$1" first="$2" seeds="$3" jobs="$4" at told
     for ((at = first; at < first + seeds; at += 100)); do
@@ -9,4 +10,4 @@ live() { # NAME FIRST SEEDS JOBS [FLAG]: a check for each hundred seeds
     done
 }
 live seeds "${FIRST:-100}" "${SEEDS:-2900}" 1
-live engine-seeds "${ENGINE_FIRST:-200}" "${ENGINE_SEEDS:-300}" 2 --engine
+live engine-seeds "${ENGINE_FIRST:-200}" "${ENGINE_SEEDS:-1800}" 2 --engine
