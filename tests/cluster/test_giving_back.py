@@ -134,3 +134,15 @@ def test_what_the_engine_has_lost_of_it_is_taken_back():
     giving.forget_answers()
 
     assert giving.due(image, AFTER_MS + 2) == [GiveLeadership(2, 12, keys(0), 2)]
+
+
+def test_once_the_engine_went_back_it_awaits_no_version_of_before():
+    giving, image = GivingBack(2, 12), image_of(2, 2, version=40)
+    giving.due(image, 0)
+    giving.due(image, AFTER_MS, weigh=lambda _: 1)
+    giving.due(with_fields(image, leader=1, leader_epoch=6), AFTER_MS, {1: 40})
+    assert giving.awaited == 41
+
+    giving.forget_answers()
+    assert giving.due(image_of(2, 2, version=30), AFTER_MS) == [GiveLeadership(2, 12, keys(1), 2)]
+    assert giving.awaited == 0

@@ -727,3 +727,38 @@ def test_a_broker_that_is_unregistered_while_it_runs_ends_and_others_lead_what_i
     assert broker.hosting.sentence == "broker 3 was removed from the cluster"
     assert not cluster.database.takes_appends(3, epoch)
     assert {leader_of(cluster, number) for number in range(3)} == {1, 2}
+
+
+@pytest.mark.parametrize("went_back", [False, True])
+def test_who_gives_a_partition_away_looks_soon_whether_it_is_served_also_where_the_engine_went_back(
+    cluster: Members, went_back: bool
+):
+    """Versions are numbered from an older one then: what it had waited for before is none of them."""
+    giver, taker, _ = cluster.brokers
+    cluster.change(GROUPS)
+    moment = cluster.database.moment()
+    for number in range(60):
+        cluster.change(SetSetting("", f"x{number}", "1", 0))
+    taker.hosting.loads = True
+    ask_for(cluster, 0)
+    cluster.until(lambda: led_groups(cluster)[0] == 2)
+    cluster.run(400)
+    if went_back:
+        cluster.database.fall_back(moment, "1")
+        cluster.until(lambda: giver.hosting.told[-1] == "resume anew")
+    load(taker)
+    cluster.run(1_000)
+
+    ask_for(cluster, 1)
+    cluster.until(lambda: led_groups(cluster)[1] == 2)
+    beats = cluster.database.metadata.tables.beats
+    before, _ = beats[1]
+    cluster.run(100)
+    assert beats[1][0] - before >= 4
+
+
+def ask_for(cluster: Members, *numbers: int) -> None:
+    """Have the second broker be asked for, to lead partitions of groups."""
+    rows = cluster.database.metadata.image.partitions(UUID(int=9))
+    wanted = tuple(Reassignment(row.topic_id, row.number, row.version, (2,)) for row in rows)
+    cluster.change(ReassignPartitions(tuple(one for one in wanted if one.number in numbers)))

@@ -79,8 +79,11 @@ class GivingBack:
         self._offered |= {key: in_vain for key in offer.partitions if key in self._offered}
 
     def forget_answers(self) -> None:
-        """Note that the engine has gone back to an older state: what it has carried out may be undone."""
+        """Note that the engine has gone back to an older state: what it has carried out may be undone, and
+        versions are numbered from there.
+        """
         self._offered = dict.fromkeys(self._offered, True)
+        self.awaited = 0
 
     def _offers(self, rows: Iterable[tuple[PartitionRow, int]]) -> list[GiveLeadership]:
         offers: dict[int, list[PartitionKey]] = {}

@@ -340,7 +340,8 @@ class ClusterMember:
             self._happen(lambda now_ms: self.lifecycle.settled(now_ms, all_=all_))
 
     def _await_seen(self) -> None:
-        awaited = max(self._made.awaited, self.giving.awaited)
+        # Who does not give has not looked at what it gave either: the engine may have gone back meanwhile.
+        awaited = max(self._made.awaited, self.giving.awaited if self._gives else 0)
         if awaited > self.lifecycle.seen.awaited:
             self._happen(lambda now_ms: self.lifecycle.await_seen(awaited, now_ms))
 
