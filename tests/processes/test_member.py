@@ -11,7 +11,15 @@ from uuid import UUID
 
 import pytest
 
-from coterie.broker.cluster.changes import Changed, CreateTopics, DeleteTopics, NewTopic, NotChanged, Why
+from coterie.broker.cluster.changes import (
+    Changed,
+    CreateTopics,
+    DeleteTopics,
+    NewTopic,
+    NotChanged,
+    SetSetting,
+    Why,
+)
 from coterie.broker.cluster.image import Endpoint, Image
 from coterie.broker.cluster.made import SEEN_WITHIN_MS
 from coterie.broker.cluster.statements import Counted, HeartbeatAnswer
@@ -223,6 +231,41 @@ def test_who_is_refused_for_a_reason_that_may_last_connects_anew(machine: Machin
     assert broker.answers[0] == NotChanged(Why.REFUSED, reason="no such table: topics")
 
 
+def test_why_nothing_is_written_is_logged_anew_once_something_was(
+    machine: Machine, caplog: pytest.LogCaptureFixture
+):
+    broker = machine.broker(1)
+    for number in range(2):
+        altered(machine, NO_ROOM)
+        broker.propose(orders(1))
+        machine.until(lambda answers=number + 1: len(broker.answers) == answers)
+        altered(machine, "DROP TRIGGER no_room")
+        machine.metadata.execute(
+            SetSetting("", f"x{number}", "1", 0)
+        )  # which the broker says that it has seen
+        machine.until(lambda: counted(machine, 1).seen == machine.metadata.version())
+
+    said = f"cannot write {machine.path}: no room"
+    assert [one.getMessage() for one in caplog.records] == [said, said]
+
+
+def test_a_broker_that_could_not_say_what_it_has_seen_says_it_again(machine: Machine):
+    one, other = machine.broker(1), machine.broker(2)
+    machine.until(lambda: one.image == other.image and counted(machine, 2).seen == other.image.version)
+    altered(
+        machine,
+        "CREATE TRIGGER no_room BEFORE UPDATE ON heartbeats WHEN old.broker_id = 2"
+        " BEGIN SELECT raise(ABORT, 'no room'); END",
+    )
+    one.propose(orders(1))
+    machine.until(lambda: other.image.topic("orders") is not None and len(machine.agenda) == 2)
+    altered(machine, "DROP TRIGGER no_room")
+    machine.until(lambda: bool(one.answers))
+
+    assert counted(machine, 2).seen == other.image.version
+    assert machine.now_ms < SEEN_WITHIN_MS
+
+
 def made(broker: Broker) -> Any:
     """Return what became of the last change, which is proposed again unless it was made."""
     if not isinstance(broker.answers[-1], Changed):
@@ -254,6 +297,7 @@ def test_blocks_of_producer_ids_are_each_one_brokers(machine: Machine):
 
 def test_while_the_file_is_of_no_use_it_goes_on_and_then_hears_what_it_missed(machine: Machine):
     broker = machine.broker(1)
+    machine.until(lambda: counted(machine, 1).seen == broker.image.version)  # or that would be said again
     altered(machine, "ALTER TABLE cluster RENAME TO away")
     machine.until(lambda: bool(machine.agenda))
     broker.propose(orders(1))

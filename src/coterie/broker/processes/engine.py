@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from coterie.base.errors import CoterieError
 from coterie.broker.cluster.changes import Changed
-from coterie.broker.cluster.statements import Refused
+from coterie.broker.cluster.statements import HeartbeatAnswer, ProducerIds, Refused
 from coterie.broker.processes.sqlite import SqliteMetadata, WriteRefused
 
 if TYPE_CHECKING:
@@ -24,6 +24,13 @@ log = logging.getLogger("coterie.broker")
 POLL_S = 0.05
 Post: TypeAlias = Callable[[Callable[[], None]], object]
 """Has something done later, in the one thread that all callbacks belong to. Called from any thread."""
+
+
+def is_written(answer: Answer) -> bool:
+    """Return whether an answer says that something was written."""
+    return isinstance(answer, Changed | ProducerIds) or (
+        isinstance(answer, HeartbeatAnswer) and answer.counted
+    )
 
 
 def nothing() -> None:
@@ -79,9 +86,12 @@ class SqliteEngine:
 
     def change_made(self) -> None:
         """Take note that a session has changed something."""
-        self._refusal = ""
         self.look()
         self._changed()
+
+    def written(self) -> None:
+        """Take note that something can be written: a refusal is another one from now on."""
+        self._refusal = ""
 
     def session_answers(self) -> None:
         """Take note that the file is of use."""
@@ -165,6 +175,8 @@ class SqliteSession:
         answered = self._waiting.pop(number, None)
         if not isinstance(answer, Refused):
             self._engine.session_answers()
+        if is_written(answer):
+            self._engine.written()
         if isinstance(answer, Changed):
             self._engine.change_made()
         if answered is not None:

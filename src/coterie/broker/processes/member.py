@@ -172,10 +172,22 @@ class ProcessMember:
             self._serving()
 
     def _say_seen(self) -> None:
-        """Have others see how far this broker is: they may wait for it."""
-        if self._session is not None and self._served:
-            broker_id, seen = self._registration.broker_id, self.image.version
-            self._session.send(BrokerHeartbeat(broker_id, self._broker_epoch, seen), ignored)
+        """Have others see how far this broker is: they may wait for it. What cannot be written now is said
+        again, unless there is more to say by then.
+        """
+        session, seen = self._session, self.image.version
+        if session is None or not self._served:
+            return
+
+        def said(answer: Answer | None) -> None:
+            if isinstance(answer, Refused):  # as on a full disk; the engine has said why
+                self._later(RETRY_MS, again)
+
+        def again() -> None:
+            if session is self._session and seen == self.image.version:
+                self._say_seen()
+
+        session.send(BrokerHeartbeat(self._registration.broker_id, self._broker_epoch, seen), said)
 
     # -- changes on behalf of clients
 
@@ -220,7 +232,3 @@ class ProcessMember:
     def _look_again(self) -> None:
         self._looking = False
         self._answer_made()
-
-
-def ignored(answer: Answer | None) -> None:
-    """Take an answer that nothing follows from."""
