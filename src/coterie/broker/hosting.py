@@ -79,7 +79,7 @@ class LedLogs(Protocol):
 
     def drained(self, done: Callable[[], None], names: Collection[TopicPartition] | None = None) -> None:
         """Have `done` called when all that was appended so far, to some partitions or to any, is landed or
-        refused.
+        refused. Where there are no partitions that is so already.
         """
         ...
 

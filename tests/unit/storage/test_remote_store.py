@@ -703,6 +703,18 @@ def test_a_partition_whose_log_is_not_open_is_drained_once_nothing_of_the_one_be
     assert at == [["a"]]
 
 
+def test_no_partition_is_drained_without_waiting_for_what_is_under_way(brokers: Brokers, broker: Broker):
+    calls: list[str] = []
+    brokers.fates["append"] = [Fate(effect_ms=50, answer_ms=60)]
+    broker.append("a")
+
+    broker.store.drained(lambda: calls.append("drained"), [])
+    assert calls == [], "not from within"
+    brokers.run()
+
+    assert (calls, broker.landed) == (["drained"], [])
+
+
 def test_what_has_no_lanes_is_drained(brokers: Brokers, broker: Broker):
     broker.store.end()
     calls: list[int] = []

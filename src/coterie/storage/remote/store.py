@@ -487,7 +487,7 @@ class RemoteStore:
 
     def drained(self, done: Callable[[], None], names: Collection[TopicPartition] | None = None) -> None:
         """Have `done` called, once, when all that was asked for or appended so far is landed or refused, and
-        all has been looked at that `go_on` looks at. With names it is what their lanes have.
+        all has been looked at that `go_on` looks at. With names it is what their lanes have, of none nothing.
         """
         if self._looking is not None:
             self._when_looked.append(partial(self.drained, done, names))
