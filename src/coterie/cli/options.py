@@ -213,11 +213,13 @@ def about_other_setting(said: str, name: str) -> str | None:
     near = nearest(name, chain(*owners.values()))
     if near is None or near in every or f" {near}?" in said:
         return None
-    whose = next(owner for owner, names in owners.items() if near in names)
+    having = [owner for owner, names in owners.items() if near in names]
+    whose = "topics" if "topics" in having else having[0]
     commands = {"topics": "configs alter --topic TOPIC --add-config", "the broker": "serve --set"}
     advice = f"`coterie {commands[whose]} {near}=...` takes it" if whose in commands else "leave it out here"
     what = f"{name} is" if near == name else f"there is no setting {name}; did you mean {near}? It is"
-    return f"{what} a setting of {whose}, not of this client; {advice}"
+    others = [owner for owner in having if owner in clients and owner != whose]
+    return f"{what} a setting of {' and of '.join([*others, whose])}, not of this client; {advice}"
 
 
 # -- asking a cluster

@@ -324,14 +324,18 @@ def unknown(name: str, known: Iterable[str]) -> str:
     if written in JAVAS:
         return f"{name} is a setting of Kafka's Java clients that this client does not have; leave it out"
     from coterie.base.settings.topic import TOPIC  # only on the way to an error
-
-    if written.replace("_", ".") in TOPIC:
-        return f"{name} is a setting of topics, and none of this client; give it as a config of the topic"
     from coterie.client.producer.settings import ProducerSettings
 
-    for whose, kind in (("consumers", ConsumerSettings), ("producers", ProducerSettings)):
-        if written in kind.__dataclass_fields__:
-            return f"{name} is a setting of {whose}, not of this client; leave it out here"
+    kinds: dict[str, type[ClientSettings]] = {"consumers": ConsumerSettings, "producers": ProducerSettings}
+    owners = [whose for whose, kind in kinds.items() if written in kind.__dataclass_fields__]
+    if written.replace("_", ".") in TOPIC:
+        if owners:
+            whose, where = f"{owners[0]} and of topics, not", f"to one of the {owners[0]}, or "
+        else:
+            whose, where = "topics, and none", ""
+        return f"{name} is a setting of {whose} of this client; give it {where}as a config of the topic"
+    if owners:
+        return f"{name} is a setting of {owners[0]}, not of this client; leave it out here"
     return f"there is no setting {name}{did_you_mean(written, known, likeness=0.5)}"
 
 

@@ -113,6 +113,17 @@ def test_a_brokers_setting_is_not_taken_for_a_misspelt_one_of_the_client(
             "this client; `coterie configs alter --topic TOPIC --add-config segment.bytes=...` takes it",
         ),
         ("linger.ms=3", "linger.ms is a setting of producers, not of this client; leave it out here"),
+        (
+            "compression.type=gzip",
+            "compression.type is a setting of producers and of topics, not of this client; give it to one of "
+            "the producers, or as a config of the topic",
+        ),
+        (
+            "compresion.type=gzip",
+            "there is no setting compresion.type; did you mean compression.type? It is a setting of "
+            "producers and of topics, not of this client; `coterie configs alter --topic TOPIC "
+            "--add-config compression.type=...` takes it",
+        ),
         ("max.pol.records=3", "there is no setting max.pol.records; did you mean max.poll.records?"),
         ("xyz=3", "there is no setting xyz"),
         ("fetch.max.bytes=lots", "fetch.max.bytes must be a whole number, not 'lots'"),
