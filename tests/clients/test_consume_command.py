@@ -77,6 +77,15 @@ def test_a_group_goes_on_where_it_was(topic: str, bootstrap: str, consume: Consu
         assert consumer.committed([(topic, 0), (topic, 1)]) == {(topic, 0): 2, (topic, 1): 1}
 
 
+def test_fewer_records_than_are_wanted_are_waited_on_for_as_long_as_is_said(
+    topic: str, consume: Consume
+) -> None:
+    code, said, complained = consume(topic, "--from-beginning", "--max", "5", "--timeout-ms", "700")
+
+    assert (code, len(said.splitlines())) == (0, 3)
+    assert complained.splitlines()[-1] == "coterie: no record has come for 700 ms"
+
+
 def test_what_cannot_be_done_is_said(topic: str, consume: Consume) -> None:
     for words, why in (
         (("no-such-topic",), "coterie: there is no topic no-such-topic"),

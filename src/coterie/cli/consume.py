@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -60,7 +61,14 @@ Ends = dict[Any, int]
     help="Start at offset N of each partition, or N records before its end. Not with --group.",
 )  # fmt: skip
 @click.option("--until-end", is_flag=True, help="Stop after the records that were there at the start.")
-@click.option("--max", "most", metavar="N", type=WholeNumber(min=1), help="Stop after N records.")
+@click.option(
+    "--max", "most", metavar="N", type=WholeNumber(min=1),
+    help="Stop after N records; fewer are waited on for ever, or for --timeout-ms.",
+)  # fmt: skip
+@click.option(
+    "--timeout-ms", metavar="N", type=WholeNumber(min=1),
+    help="Stop when no record has come for N ms; the time that joining a group takes counts.",
+)  # fmt: skip
 @broker_options
 @output_option
 def command(
@@ -72,10 +80,13 @@ def command(
     offset: str | None,
     until_end: bool,
     most: int | None,
+    timeout_ms: int | None,
     broker: Settings,
     output: str,
 ) -> None:
     """Print the records of topics until Ctrl-C.
+
+    --until-end, --max and --timeout-ms end it before that, the first of them that has come.
 
     JSON is one record a line. A key or value that is not UTF-8 is in base64, as key_base64 or value_base64.
     """
@@ -103,9 +114,18 @@ def command(
             "reading starts at the end, so --until-end finds nothing; add --from-beginning"
         )
     show = print_json if output == "json" else print_text
-    run_until_stopped(
-        consume(settings, topics, partitions, show=show, first=first, most=most, until_end=until_end)
-    )
+    enough = Enough(most, timeout_ms, until_end=until_end)
+    run_until_stopped(consume(settings, topics, partitions, show=show, first=first, enough=enough))
+
+
+class Enough(NamedTuple):
+    """When no more is printed: after so many records, when none has come for so long, or after those that
+    were there at the start.
+    """
+
+    most: int | None
+    timeout_ms: int | None
+    until_end: bool
 
 
 async def consume(
@@ -115,8 +135,7 @@ async def consume(
     *,
     show: Print,
     first: int | None,
-    most: int | None,
-    until_end: bool,
+    enough: Enough,
 ) -> None:
     """Print each record until it is enough; what was printed counts as done even when a signal ends it."""
     from coterie.client.consumer.consumer import Consumer
@@ -129,10 +148,10 @@ async def consume(
                 consumer.assign(await partitions_of(consumer, topics, partitions))
                 if first is not None:
                     await seek_all(consumer, first)
-                if not until_end:
+                if not enough.until_end:
                     note(f"reading {names_of(consumer.assignment())}; waiting for records, Ctrl-C ends")
-            ends = await consumer.end_offsets(consumer.assignment()) if until_end else None
-            await print_all(consumer, show, most=most, ends=ends)
+            ends = await consumer.end_offsets(consumer.assignment()) if enough.until_end else None
+            await print_all(consumer, show, enough, ends)
         except asyncio.CancelledError:
             if settings["group_id"] is not None:
                 say_if_still_closing(STILL_CLOSING)
@@ -166,16 +185,28 @@ async def seek_all(consumer: Consumer, first: int) -> None:
         consumer.seek(partition, min(max(starts[partition], wanted), end))
 
 
-async def print_all(consumer: Consumer, show: Print, *, most: int | None, ends: Ends | None) -> None:
-    """Print so many records, or up to those ends, or for ever."""
-    left = most
+async def print_all(
+    consumer: Consumer,
+    show: Print,
+    enough: Enough,
+    ends: Ends | None,
+    clock: Callable[[], float] = time.monotonic,
+) -> None:
+    """Print records until it is enough, up to those ends, or for ever."""
+    left, came_s, wait_ms = enough.most, clock(), WAIT_MS
     while left is None or left > 0:
         if ends is not None and await at_end(consumer, ends):
             return
-        for records in (await consumer.getmany(timeout_ms=WAIT_MS, max_records=left)).values():
+        if enough.timeout_ms is not None:
+            wait_ms = min(WAIT_MS, round(enough.timeout_ms - (clock() - came_s) * 1_000))
+            if wait_ms <= 0:
+                note(f"no record has come for {enough.timeout_ms} ms")
+                return
+        for records in (await consumer.getmany(timeout_ms=wait_ms, max_records=left)).values():
             shown = [one for one in records if ends is None or one.offset < ends[one[:2]]]
             show(shown)
             left = None if left is None else left - len(shown)
+            came_s = clock()
 
 
 async def at_end(consumer: Consumer, ends: Ends) -> bool:

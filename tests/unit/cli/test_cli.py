@@ -116,6 +116,8 @@ def test_a_command_line_that_makes_no_sense_ends_with_2(capsys: pytest.CaptureFi
         ("groups describe readers --state", "The state is shown without it."),
         ("topics --alter --topic lines", "Did you mean 'coterie topics add-partitions'?"),
         ("consume lines --max-messages 1", "Did you mean '--max'?"),
+        ("consume lines -e", "Did you mean '--until-end'?"),
+        ("consume lines -c 5", "Did you mean '--max'?"),
         (
             "configs describe --entity-type topics",
             "Write --topic TOPIC, --broker ID or --group GROUP.",
