@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from operator import attrgetter
@@ -124,21 +125,24 @@ def group_history(
     if not newer:
         return classic
     went_over = {key for one in outline.chapters if one.over_ms is not None for key in one.last.members}
-    found = next_generation(group_id, newer, runs, silent, went_over)
-    return found if not classic.generations else joined(classic, found)
+    found, ends = next_generation(group_id, newer, runs, silent, went_over)
+    return found if not classic.generations else joined(classic, found, [*outline.ends(), *ends])
 
 
-def joined(one: History, other: History) -> History:
+def joined(one: History, other: History, ends: Iterable[Ended]) -> History:
     """Return both histories of a group that went from one protocol to the other, maybe there and back.
 
-    Each knows nothing of the owners that partitions had under the other one.
+    Each knows nothing of the owners that partitions had under the other one. `ends` has the ends of groups of
+    the name under each: where another one was made anew under the same, nothing is taken over.
     """
     tenures = in_time([*one.ownership, *other.ownership], "topic", "partition", "from_ms")
     owned: dict[tuple[str, int], list[Ownership]] = {}
     for tenure in tenures:
         owned.setdefault((tenure.topic, tenure.partition), []).append(tenure)
     stalls = [each for each in one.stalls + other.stalls if each.kind != NO_OWNER or is_last(each, owned)]
-    stalls += [gap for mine in owned.values() for gap in gaps(one.group_id, mine, ())]
+    begun_ms = sorted(tenure.from_ms for tenure in tenures)
+    apart = sorted(end for end in ends if is_apart(end, begun_ms))
+    stalls += [gap for mine in owned.values() for gap in gaps(one.group_id, mine, apart)]
     givers = {
         (after.topic, after.partition, after.generation, after.member_id): giver.member_id
         for mine in owned.values()
@@ -165,6 +169,15 @@ def joined(one: History, other: History) -> History:
 def in_time(rows: Sequence[Row], *names: str) -> tuple[Row, ...]:
     """Return rows sorted by these columns; of what is alike there, the classic group's stand first."""
     return tuple(sorted(rows, key=attrgetter(*names)))
+
+
+def is_apart(end: Ended, begun_ms: Sequence[int]) -> bool:
+    """Return whether another group of the name was made after the end of one, and nobody owned anything in
+    between, under the other protocol. `begun_ms` is when owners began, in order.
+    """
+    if end.anew_ms is None:
+        return False
+    return bisect_left(begun_ms, end.anew_ms) == bisect_right(begun_ms, end.at_ms)
 
 
 def is_last(stall: Stall, owned: Mapping[tuple[str, int], Sequence[Ownership]]) -> bool:

@@ -53,8 +53,8 @@ def next_generation(
     runs: Mapping[TopicPartition, Sequence[Run]],
     silent: Mapping[TopicPartition, Sequence[Silence]],
     went_over: Iterable[str] = (),
-) -> History:
-    """Return the history of a group of the newer protocol.
+) -> tuple[History, list[Ended]]:
+    """Return the history of a group of the newer protocol, and the ends of all groups of the name, in order.
 
     Members that `went_over` were in it under the classic one: they did not join it.
     """
@@ -63,21 +63,20 @@ def next_generation(
     state = GroupState(group_id, entries, runs, went_over)
     for entry in entries:
         state.apply(entry)
+    state.end_life()
     state.owners.close()
-    ended = state.ended()
-    if ended is not None:
-        state.dead = [one._replace(to_ms=min(one.to_ms, ended.at_ms)) for one in state.dead]
-        state.dead = [one for one in state.dead if one.from_ms < one.to_ms]
-    return History(
+    dead = [one for one in state.dead if one.from_ms < one.to_ms]
+    history = History(
         group_id,
         tuple(state.generations),
         tuple(state.assignments),
         tuple(state.owners.tenures),
-        tuple(stalls_of(group_id, state.owners.tenures, silent, state.dead, (), [ended] if ended else ())),
+        tuple(stalls_of(group_id, state.owners.tenures, silent, dead, (), state.ends)),
         tuple(state.owners.moves),
         tuple(state.replacements),
         tuple(waves_of(group_id, state.generations, state.replacements, state.clients)),
     )
+    return history, state.ends
 
 
 class GroupState:
@@ -101,6 +100,9 @@ class GroupState:
         self.assignments: list[Assignment] = []
         self.replacements: list[Replacement] = []
         self.dead: list[Stall] = []
+        self.ends: list[Ended] = []
+        """Those of the groups of the name, in order; the last one may go on."""
+        self._before = (0, 0, 0)  # of generations, tenures and `dead` so many are of groups before this one
         self.clients: dict[str, str] = {}
         self.members: dict[str, Member] = {}
         self.targets: dict[str, Owned] = {}
@@ -129,8 +131,7 @@ class GroupState:
             case _, GroupEpoch() as epoch:
                 self._formed(epoch, entry.at_ms)
             case kind, None if kind == GROUP_EPOCH:
-                self.epoch, self.members, self.whole = None, {}, True
-                self._forget_changes()
+                self._over()
             case kind, tuple() as target if kind == TARGET_MEMBER:
                 self.targets[entry.member] = target
             case kind, None if kind == TARGET_MEMBER:
@@ -186,6 +187,17 @@ class GroupState:
 
     # -- epochs
 
+    def _over(self) -> None:
+        """Note that the group is no more: it went over to the classic protocol with members, which are gone
+        just now, or had none and was deleted. The next of its name takes nothing over from that.
+        """
+        if not (self.went or self.members):
+            self.end_life()
+            self.owners.begin_anew()
+            self.regexes = {}
+        self.epoch, self.members, self.whole = None, {}, True
+        self._forget_changes()
+
     def _formed(self, epoch: GroupEpoch, at_ms: int) -> None:
         """Tell a new epoch; a record of the same one changes nothing that is told here."""
         if self.epoch is not None and epoch.epoch <= self.epoch.epoch:
@@ -197,6 +209,8 @@ class GroupState:
         causes += self._others(epoch, swapped) if known else ()
         causes = causes or [Cause("unknown", GUESSED if known else CERTAIN, "nothing in the log says")]
         slugs = tuple(dict.fromkeys(one.slug for one in causes))
+        if len(self.generations) == self._before[0] and self.ends:
+            self.ends[-1] = self.ends[-1]._replace(anew_ms=at_ms)
         self.generations.append(
             Generation(
                 self.group_id, epoch.epoch, at_ms, KIP_848, self._assignor(), None,
@@ -325,17 +339,23 @@ class GroupState:
                 where = (self.group_id, tenure.topic, tenure.partition)
                 yield Stall(*where, NO_PROGRESS, last_ms, tenure.to_ms, tenure.generation, gone.member_id)
 
-    def ended(self) -> Ended | None:
-        """Return the end of the group, None where somebody is there as the log ends."""
-        if self.members or not self.generations:
-            return None
-        died = {(one.member_id, one.topic, one.partition, one.to_ms): one.from_ms for one in self.dead}
+    def end_life(self) -> None:
+        """Note the end of the group, unless somebody is in it: nobody who died was missed after that."""
+        generations, tenures, dead = self._before
+        if self.members or len(self.generations) == generations:
+            return
+        mine = self.dead[dead:]
+        died = {(one.member_id, one.topic, one.partition, one.to_ms): one.from_ms for one in mine}
         signs = [
             died.get((one.member_id, one.topic, one.partition, one.to_ms), one.to_ms)
-            for one in self.owners.tenures
+            for one in self.owners.tenures[tenures:]
             if one.to_ms is not None
         ]
-        return Ended(max(signs), self.generations[-1].generation) if signs else None
+        if signs:
+            ended_ms = max(signs)
+            self.ends.append(Ended(ended_ms, self.generations[-1].generation))
+            self.dead[dead:] = [one._replace(to_ms=min(one.to_ms, ended_ms)) for one in mine]
+        self._before = len(self.generations), len(self.owners.tenures), len(self.dead)
 
     def _assigned(self, target: TargetEpoch, at_ms: int) -> None:
         """Write down the target of an epoch: what each member is to have."""

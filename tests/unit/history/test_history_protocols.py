@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from types import FrameType
 from uuid import UUID
 
+import pytest
+
 from coterie.history import nextgen
 from coterie.history.advice import Case
 from coterie.history.log.records import (
@@ -147,6 +149,37 @@ def test_a_group_that_is_made_anew_takes_nothing_over_from_the_deleted_one_of_it
 
     assert [[*stalls(one, "no-owner", 0)] for one in told] == [[], [(10_000, 50_000)]]
     assert [len(one.moves) for one in told] == [0, 1]
+
+
+@pytest.mark.parametrize("was_classic", [False, True])
+def test_a_group_of_kip_848_that_is_made_anew_takes_nothing_over_either(was_classic: bool):
+    deleted, empty = Change(), Change()
+    for tale in (deleted, empty):
+        if was_classic:
+            tale.formed(-9_000, {"a": [0]}).gone(0)
+        tale.epoch(0, {"a": [0]}, new=["a"]).commit(500, 10_000, 0)
+        tale.epoch(10_100, {}, gone=["a"])
+    deleted.write(12_000, GROUP_EPOCH)
+    deleted.generation = 0
+    told = [tale.epoch(50_000, {"z": [0]}, new=["z"]).told() for tale in (deleted, empty)]
+
+    assert [[*stalls(one, "no-owner", 0)] for one in told] == [[], [(10_100, 50_000)]]
+    assert [len(one.moves) for one in told] == [0, 1]
+    assert [one.generations[-1].causes for one in told] == [("member-joined",)] * 2
+
+
+def test_each_of_several_groups_of_kip_848_that_had_one_name_stands_still_to_its_own_end():
+    tale = Change()
+    for begun_ms, first, last in ((0, "a", "b"), (100_000, "c", "d")):
+        tale.generation = 0
+        tale.epoch(begun_ms, {first: [0], last: [1]}, new=[first, last])
+        tale.epoch(begun_ms + 10_000, {last: [1]}, gone=[first])
+        tale.epoch(begun_ms + 30_000, {}, gone=[last])
+        tale.write(begun_ms + 40_000, GROUP_EPOCH)
+    told = tale.told()
+
+    assert [*stalls(told, "no-owner", 0)] == [(10_000, 30_000), (110_000, 130_000)]
+    assert [*stalls(told, "no-owner", 1)] == []
 
 
 def test_what_stood_still_before_a_group_was_deleted_counts_to_the_end_of_its_last_member():
