@@ -43,8 +43,11 @@ class Wire:
         return self._info[name]
 
     def write(self, data: bytes) -> None:
-        """Send an answer."""
-        self._channel.answer(self._session.answered(data))
+        """Send answers."""
+        while data:
+            end = 4 + int.from_bytes(data[:4], "big")
+            self._channel.answer(self._session.answered(data[:end]))
+            data = data[end:]
 
     def writelines(self, parts: list[bytes]) -> None:
         """Send a large answer, which comes in parts."""
@@ -81,6 +84,8 @@ class Session(Connection):
         self._frames: deque[Frame] = deque()
         self._call: Call | None = None
         """The request that is in flight."""
+        self._overlapped: deque[Call] = deque()
+        """Produces before it that are not answered either."""
         self._on_hold = False
         """Whether it waits until its shard has appended what it holds."""
         self.connection_made(Wire(self, process, channel))
@@ -105,8 +110,9 @@ class Session(Connection):
         if self not in self.process.sessions:
             return
         del self.process.sessions[self]
-        if self._call is not None:
-            self._checks.gone(self._call)
+        for call in (*self._overlapped, self._call):
+            if call is not None:
+                self._checks.gone(call)
         self.process.run(lambda: self.connection_lost(None))
 
     def end(self, *, answers_too: bool) -> None:
@@ -116,9 +122,11 @@ class Session(Connection):
 
     def answered(self, data: bytes) -> tuple[int, Any]:
         """Return an answer that goes out, and its correlation id, once the checks have seen it."""
-        if self._call is None:
+        call = self._overlapped.popleft() if self._overlapped else self._call
+        if call is None:
             raise Violation("answered once", f"an answer that nobody waits for: {data!r}")
-        call, self._call = self._call, None
+        if call is self._call:
+            self._call = None
         request = call.request
         correlation_id, answer = decode_response(
             response_type(request.__api_key__, request.__version__), data[4:]
@@ -134,6 +142,12 @@ class Session(Connection):
         if self._on_hold:
             assert self._call is not None
             self._checks.held(self._call)
+        elif (
+            self._call is not None and self._call.api == self._frames[0].request.__api_key__ == ApiKey.PRODUCE
+        ):
+            self.process.world.marks.add("overlapped")
+            self._overlapped.append(self._call)
+            self._call = self._checks.asked(self.process, self._frames.popleft())
         elif self._call is not None:
             raise Violation("answered once", f"{self._call} is not answered, and the next request is taken")
         else:

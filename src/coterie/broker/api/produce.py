@@ -341,6 +341,7 @@ class Landings:
         if not self._left:
             return self._corrected(response)
         self._answer = response
+        self._ctx.placed = True
         return WAITS
 
     def close_if_refused(self) -> None:

@@ -3,6 +3,7 @@
 Requests are cut from the stream and answered one at a time in order. As in Apache Kafka, a connection's next
 request is looked at only when the one before it has been answered, so a parked join holds back its own
 connection and no other. A parked fetch does not: it answers early when another kind of request is behind it.
+Nor does a produce that waits for its batches to last: the next produce is begun, and answered behind it.
 
 A `Connection` is told what happens by the names of `asyncio.Protocol`'s callbacks, and acts by the names of
 asyncio's transports: `server` puts sockets around it, the swarm and the tests networks of their own.
@@ -28,6 +29,7 @@ from coterie.broker.net.context import (
     origin_of,
 )
 from coterie.broker.net.large import LARGE_BYTES, ROOM_FROM, LargeAnswer, LargeRequest, room_for
+from coterie.broker.net.late import LateAnswers
 from coterie.broker.runtime.pieces import straight_on
 from coterie.wire.api.apis import ApiKey
 from coterie.wire.api.codec import encode_response_parts, read_request_header
@@ -49,7 +51,7 @@ log = logging.getLogger("coterie.broker")
 
 SIZE = struct.Struct(">i")
 UNREAD_BYTES_MAX = 1 << 20  # a busy connection stops reading when this much waits in its buffer
-HEARTBEAT = ApiKey.HEARTBEAT.to_bytes(2, "big")
+HEARTBEAT, PRODUCE = ApiKey.HEARTBEAT.to_bytes(2, "big"), ApiKey.PRODUCE.to_bytes(2, "big")
 JOINED_BYTES_MAX = 1 << 16  # an answer up to this size is joined and written at once
 MISTAKE = "a request of %s failed; its connection is closed%s"
 LIGHT_STOPS = 64  # what took no more of them is written whole
@@ -59,31 +61,11 @@ class Connection:
     """One client: the bytes that are not answered yet, and whether a request is in flight."""
 
     __slots__ = (
-        "_awaiting",
-        "_buffer",
-        "_cancel",
-        "_closed",
-        "_held",
-        "_in_flight",
-        "_large",
-        "_longest",
-        "_paused_reading",
-        "_peer_closed",
-        "_pumping",
-        "_queue",
-        "_rest",
-        "_send",
-        "_send_parts",
-        "_writable",
-        "commit",
-        "heard",
-        "heartbeat",
-        "node",
-        "origin",
-        "peer",
-        "quiet_since_ms",
-        "transport",
-    )
+        "_awaiting", "_buffer", "_cancel", "_closed", "_held", "_in_flight", "_large", "_late",
+        "_longest", "_paused_reading", "_peer_closed", "_pumping", "_queue", "_rest", "_send",
+        "_send_parts", "_writable", "commit", "heard", "heartbeat", "node", "origin", "peer",
+        "quiet_since_ms", "transport",
+    )  # fmt: skip
 
     transport: Transport
 
@@ -104,6 +86,7 @@ class Connection:
         self._rest: LargeAnswer | None = None
         self._paused_reading = False
         self._awaiting: Context | None = None
+        self._late: LateAnswers | None = None  # those of produces before that one
         self._cancel: Callable[[], None] | None = None
         self._held = 0  # bytes in the buffer, as the node was last told
         self._longest = node.settings.socket_request_max_bytes + SIZE.size
@@ -144,7 +127,7 @@ class Connection:
             waiting.hung_up()
         elif self._cancel is not None:
             self._cancel()
-        if self._rest is not None:
+        if self._rest is not None or self._late:
             self._forget()
         if self._closed or not (self._in_flight or self._buffer or self._large is not None):
             self._closed = True
@@ -170,14 +153,13 @@ class Connection:
     def data_received(self, data: bytes) -> None:
         """Take what has come, and answer the requests that are whole with it."""
         self.heard = True
-        buffered = self._buffer or self._large is not None
-        if not buffered and not self._in_flight and self._writable and self._whole(data):
+        waits = self._in_flight or self._late
+        if not (waits or self._buffer or self._large) and self._writable and self._whole(data):
             self._take(data)  # the common case: one whole request, nothing before it, nothing behind it
             return
         if self._closed:
             return
-        waits = self._in_flight or not self._writable or self._large is not None
-        rest = data if waits else self._take_ahead(data)
+        rest = data if waits or not self._writable or self._large else self._take_ahead(data)
         if not self._closed:  # by what came first
             self._buffer += rest if self._large is None else self._large.gather(rest)
         self._pump(taken=rest is not data)
@@ -187,7 +169,7 @@ class Connection:
     @property
     def waits(self) -> bool:
         """Whether an answer is owed."""
-        return self._in_flight
+        return self._in_flight or bool(self._late)
 
     @property
     def unsent(self) -> int:
@@ -202,7 +184,7 @@ class Connection:
     def drop(self, reason: str | None) -> None:
         """End this connection at once, with what it holds; without a reason nothing is logged."""
         if reason is not None:
-            self._log(reason)
+            self.node.peers.seldom.warn("%s %s; its connection is closed", self.peer, reason)
         self._end()
 
     def _end(self) -> None:
@@ -248,8 +230,10 @@ class Connection:
         try:
             while self._writable and not self._closed:
                 if self._in_flight:
-                    if not (self._buffer and self._hurries()):
+                    if not (self._buffer and (self._overlaps() or self._hurries())):
                         break
+                elif self._late and not self._produces_next():
+                    break
                 elif self._large is not None:
                     if self._large.missing:
                         break
@@ -287,6 +271,19 @@ class Connection:
             self._fail()
             return False
 
+    def _overlaps(self) -> bool:
+        """Return whether the next request is begun now: a produce, behind one whose batches are placed."""
+        waiting, late = self._awaiting, self._late or LateAnswers()
+        if waiting is None or not waiting.placed or late.enough or not self._produces_next():
+            return False
+        self._late = late
+        late.expect(waiting)
+        self._awaiting, self._in_flight = None, False
+        return True
+
+    def _produces_next(self) -> bool:
+        return self._large is None and self._buffer[4:6] == PRODUCE
+
     def _next_frame(self) -> bytes | None:
         """Return the next request with its size, None before all of it has come."""
         buffer = self._buffer
@@ -323,7 +320,7 @@ class Connection:
 
     def balance_reading(self) -> None:
         """Read nothing more while enough waits here (whoever takes it out comes by again), or anywhere."""
-        waits = self._in_flight or not self._writable
+        waits = self.waits or not self._writable
         enough = self.node.peers.reading_paused or (waits and len(self._buffer) > UNREAD_BYTES_MAX)
         if enough and not self._paused_reading and not self._closed:
             self._paused_reading = True
@@ -472,10 +469,8 @@ class Connection:
             return
         self._in_flight = True
         self._awaiting = context = Context(header, self.origin, self._answer)
-        response = handler(context, request)
-        if response is WAITS:
-            return
-        self._answer(context, response)
+        if (response := handler(context, request)) is not WAITS:
+            self._answer(context, response)
 
     def _answer(self, context: Context, response: Any) -> None:
         """Send the answer that is awaited; one that comes in pieces is sent when it is whole."""
@@ -517,6 +512,9 @@ class Connection:
         if self._peer_closed and parts:
             self._forget()
             return
+        if self._late:
+            self._finish_late(self._late, context, parts)
+            return
         assert self._peer_closed or self._awaiting is context, f"answered twice: {context.api_key}"
         self._awaiting = None
         size = sum(map(len, parts))
@@ -532,6 +530,17 @@ class Connection:
         if self._buffer and not self._pumping:
             self._pump()
 
+    def _finish_late(self, late: LateAnswers, context: Context, parts: list[bytes]) -> None:
+        """Send an answer and those that waited for it, or keep it for those before it."""
+        if self._awaiting is context:
+            late.expect(context)
+            self._awaiting, self._in_flight = None, False
+        ready = late.take(context, parts)
+        if ready:
+            self._write(ready, sum(map(len, ready)))
+        if self._buffer and not self._pumping:
+            self._pump()
+
     def _write_on(self) -> None:
         """Write of a large answer as much as is taken; `resume_writing` goes on."""
         rest = self._rest
@@ -541,17 +550,11 @@ class Connection:
             self._work(self._write_in_pieces(rest))
 
     def _write_in_pieces(self, rest: LargeAnswer) -> Pieces[None]:
-        while self._writable and self._rest is rest:
-            data = next(rest.stretches, None)
-            if data is None:
-                self._rest, self._in_flight = None, False
-                self.node.peers.owe(self, self.unsent)
-                self._pump()
-                return
-            rest.left -= len(data)
-            self.transport.write(data)
-            yield
-        rest.under_way = False
+        yield from rest.write(self.transport.write, lambda: self._writable and self._rest is rest)
+        if self._rest is rest and not rest.left:
+            self._rest, self._in_flight = None, False
+            self.node.peers.owe(self, self.unsent)
+            self._pump()
 
     def answer_later(self, cancel: Callable[[], None] | None = None) -> None:
         """Take note that the answer comes later; `cancel` is called when the client hangs up before it."""
@@ -583,7 +586,7 @@ class Connection:
 
     def _hang_up(self, reason: str) -> None:
         """Close the connection once what it was answered has been sent."""
-        self._log(reason)
+        self.node.peers.seldom.warn("%s %s; its connection is closed", self.peer, reason)
         self._close()
 
     def _close(self) -> None:
@@ -594,7 +597,4 @@ class Connection:
         """Do nothing more for this connection."""
         self._closed = True
         self._buffer = bytearray()
-        self._large = self._rest = None
-
-    def _log(self, reason: str) -> None:
-        self.node.peers.seldom.warn("%s %s; its connection is closed", self.peer, reason)
+        self._large = self._rest = self._late = None

@@ -70,6 +70,7 @@ class Context:
         "client_id",
         "correlation_id",
         "listener_host_port",
+        "placed",
         "version",
     )
 
@@ -78,6 +79,8 @@ class Context:
         self.api_key, self.version, self.correlation_id, self.client_id, _ = header
         self.client_host = origin.host
         self.listener_host_port = origin.listener
+        self.placed = False
+        """Whether what it asked to write has its place, and it waits for nothing but that it lasts."""
         self._gone: Callable[[], None] | None = None
         self._hung_up = False
         self._parked: tuple[Purgatory, Parked] | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from mmap import ACCESS_COPY, ACCESS_WRITE, mmap
 
 LARGE_BYTES = 1 << 22
@@ -47,11 +47,20 @@ def room_for(size: int) -> mmap:
 class LargeAnswer:
     """The rest of an answer, written as it is taken: a copy of all would take as much again."""
 
-    __slots__ = ("left", "stretches", "under_way")
+    __slots__ = ("_stretches", "left", "under_way")
 
     def __init__(self, parts: list[bytes], size: int) -> None:
-        self.stretches, self.left = stretches(parts), size
+        self._stretches, self.left = stretches(parts), size
         self.under_way = False  # whether somebody is about to go on
+
+    def write(self, write: Callable[[bytes], None], is_taken: Callable[[], bool]) -> Iterator[None]:
+        """Write as long as it is taken, until none is left."""
+        while self.left and is_taken():
+            data = next(self._stretches)
+            self.left -= len(data)
+            write(data)
+            yield
+        self.under_way = False
 
 
 def stretches(parts: list[bytes]) -> Iterator[bytes]:

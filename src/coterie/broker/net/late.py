@@ -1,0 +1,48 @@
+"""Answers of produces that overlap: those of one connection that are begun while the ones before them wait.
+
+What is written to a database lasts a round trip later. A producer has five requests in flight; were each
+looked at when the one before it is answered, as in Apache Kafka, it would wait for five round trips, and each
+row would hold one request's batches (decision 34).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from coterie.broker.net.context import Context
+
+OVERLAPPING_MOST = 16
+"""So many produces of a connection are begun at most. Clients have five in flight."""
+
+
+class LateAnswers:
+    """The answers that are expected, in the order in which they are sent."""
+
+    __slots__ = ("_expected", "_taken")
+
+    def __init__(self) -> None:
+        self._expected: deque[Context] = deque()
+        self._taken: dict[Context, list[bytes]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._expected)
+
+    @property
+    def enough(self) -> bool:
+        """Whether nothing more is to be begun before some have been sent."""
+        return len(self._expected) >= OVERLAPPING_MOST
+
+    def expect(self, context: Context) -> None:
+        """Expect the answer to one more request."""
+        self._expected.append(context)
+
+    def take(self, context: Context, parts: list[bytes]) -> list[bytes]:
+        """Take an answer, and return what may be sent with it: nothing while one is missing before it."""
+        assert context not in self._taken, f"answered twice: {context.api_key}"
+        self._taken[context] = parts
+        ready: list[bytes] = []
+        while self._expected and self._expected[0] in self._taken:
+            ready += self._taken.pop(self._expected.popleft())
+        return ready
