@@ -1,7 +1,12 @@
 """`coterie`, and `python -m coterie`: the command line."""
 
+from __future__ import annotations
+
 import signal
-from typing import NoReturn
+
+TYPE_CHECKING = False  # as type checkers read it; `typing` takes longer to import than all else here
+if TYPE_CHECKING:
+    from typing import NoReturn
 
 
 def main() -> NoReturn:

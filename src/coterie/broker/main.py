@@ -8,6 +8,7 @@ import gc
 import logging
 import os
 from collections.abc import Callable, Mapping
+from shlex import quote
 from typing import TYPE_CHECKING, Any, Protocol
 
 from coterie.base.plain import first_of
@@ -121,7 +122,7 @@ def _refuse_several(directory: str) -> None:
     for where in (directory, above):
         if os.path.exists(f"{where}/{METADATA}"):
             raise CannotServe(
-                f"{directory} is kept by several brokers: serve it with --data {where} --processes N"
+                f"{directory} is kept by several brokers: serve it with --data {quote(where)} --processes N"
             )
 
 

@@ -40,12 +40,15 @@ KAFKAS = {
     "groups --reset-offsets": "Did you mean 'coterie groups reset'?",
     "drain --broker": "Write it without --broker: 'coterie cluster drain BROKER'.",
     "drain --id": "Write it without --id: 'coterie cluster drain BROKER'.",
+    "produce --acks": "Did you mean '--set acks=1'?",
     "produce --broker-list": "Did you mean '--bootstrap-server'?",
     "produce --command-property": A_SETTING,
     "produce --compression-codec": "Did you mean '--set compression.type=gzip'?",
+    "produce --compression-type": "Did you mean '--set compression.type=gzip'?",
     "produce --producer-property": A_SETTING,
     "produce --property": READ,
     "produce --reader-property": READ,
+    "produce --request-required-acks": "Did you mean '--set acks=1'?",
     "remove --broker": "Write it without --broker: 'coterie cluster remove BROKER'.",
     "remove --id": "Write it without --id: 'coterie cluster remove BROKER'.",
     "reset --dry-run": "Nothing is changed without --execute.",
@@ -59,7 +62,7 @@ OPTIONS_OF_WORDS = {
     "configs describe": "--topic",
 }
 """The option that a word belongs to, for commands without arguments."""
-TOO_MANY = re.compile(r"Got unexpected extra argument \((.*)\)")
+TOO_MANY = re.compile(r"Got unexpected extra argument(s?) \((.*)\)")
 
 
 class Family(click.Group):
@@ -130,8 +133,17 @@ def hint_at_words(context: click.Context, message: str) -> str | None:
     command = f"{family} {context.command.name}"
     if found is None:
         return None
-    option = option_to_serve(found[1]) if command == "cli serve" else OPTIONS_OF_WORDS.get(command)
-    return option and f"Did you mean '{option} {found[1]}'?"
+    words = found[2].split() if found[1] else [found[2]]
+    if command == "cli serve":
+        meant = [option_to_serve(words[0]), words[0]] if len(words) == 1 else []
+    else:
+        meant = [f"{option} {word}" for word in words if (option := option_of_word(command, word))]
+    return f"Did you mean '{' '.join(meant)}'?" if meant else None
+
+
+def option_of_word(command: str, word: str) -> str | None:
+    """Return the option that a word belongs to, for commands without arguments; None for others."""
+    return "--add-config" if command == "configs alter" and "=" in word else OPTIONS_OF_WORDS.get(command)
 
 
 def option_to_serve(word: str) -> str:

@@ -132,6 +132,11 @@ def test_a_command_line_that_makes_no_sense_ends_with_2(capsys: pytest.CaptureFi
         ("config describe lines", "Did you mean '--topic lines'?"),
         ("configs alter lines --add-config retention.ms=1", "Did you mean '--topic lines'?"),
         (
+            "configs alter lines retention.ms=1",
+            "Did you mean '--topic lines --add-config retention.ms=1'?",
+        ),
+        ("produce lines --acks 1", "Did you mean '--set acks=1'?"),
+        (
             "topics add-partitions lines --partitions 6",
             "Did you mean '--total N', the number of partitions that it has afterwards?",
         ),

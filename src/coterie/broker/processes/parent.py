@@ -74,6 +74,7 @@ class Parent:
         self._ports: dict[int, int] = {}
         self._events: SimpleQueue[Event] = SimpleQueue()
         self._exit: ParentExit | None = None
+        self._asked_to_stop = False
 
     def run(self) -> ParentExit:
         """Have the brokers run until all have ended, and return why; a signal to stop stops them first, one
@@ -92,7 +93,7 @@ class Parent:
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
         def stop(number: int, _: object) -> None:
-            self._events.put(lambda: self._supervisor.stop(_now_ms()))
+            self._events.put(self._stop)
 
         before = {number: signal.signal(number, stop) for number in (*stop_signals(), signal.SIGINT)}
         try:
@@ -100,6 +101,11 @@ class Parent:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+    def _stop(self) -> Sequence[Action]:
+        log.info("asked to stop twice" if self._asked_to_stop else "stopping")
+        self._asked_to_stop = True
+        return self._supervisor.stop(_now_ms())
 
     def _next_event(self) -> Event:
         due_ms = self._supervisor.due_ms
@@ -120,7 +126,7 @@ class Parent:
                         self._processes[broker_id].terminate()
                 case Kill(broker_id):
                     if broker_id in self._processes:
-                        log.warning("broker %d does not stop; it is killed", broker_id)
+                        log.warning("broker %d has not stopped yet; it is killed", broker_id)
                         self._processes[broker_id].kill()
                 case KillSilent(broker_id, silent_ms):
                     self._kill_silent(broker_id, silent_ms)
