@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import socket
 import subprocess
@@ -10,8 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from coterie.broker.config.settings import BrokerSettings
+from coterie.broker.main import Alone
+from coterie.broker.main import serve as serve_here
+from coterie.broker.node import Node
 from coterie.broker.processes import METADATA
 from coterie.broker.processes.layout import arranged
+from coterie.broker.shell.listening import CannotServe, address_of, let_in, listen
 from coterie.storage.files import FileStore
 
 from .several import Several
@@ -29,6 +35,41 @@ def sentence_of(ended: subprocess.CompletedProcess[str]) -> str:
     assert (ended.returncode, ended.stdout) == (1, "")
     (line,) = ended.stderr.splitlines()
     return line.removeprefix("coterie: ")
+
+
+class Knocking(Alone):
+    """The role of a broker that somebody wants to talk to while it begins, and that comes to nothing then."""
+
+    async def begin(self, node: Node) -> None:
+        try:
+            _, writer = await asyncio.open_connection(*node.address())
+        except ConnectionRefusedError:
+            raise CannotServe("nobody was let in") from None
+        writer.close()
+        raise CannotServe("somebody was let in")
+
+
+def test_nobody_is_answered_before_the_broker_knows_what_to_answer(tmp_path: Path):
+    """Found by librdkafka's members, all brokers killed at once: told of no broker, one never asked again."""
+    settings = BrokerSettings.of({"log.dirs": str(tmp_path / "data"), "listeners": "PLAINTEXT://127.0.0.1:0"})
+
+    with pytest.raises(CannotServe, match="nobody was let in"):
+        serve_here(settings, Knocking())
+
+
+def test_a_port_that_another_takes_before_the_broker_listens_is_a_sentence():
+    async def play() -> None:
+        settings = BrokerSettings.of({"listeners": "PLAINTEXT://127.0.0.1:0"})
+        server = await listen(settings, asyncio.Protocol, at_once=False)
+        with (
+            socket.create_server(address_of(server)),
+            pytest.raises(
+                CannotServe, match=r"^cannot listen on 127\.0\.0\.1:0: Address already in use; another"
+            ),
+        ):
+            await let_in(settings, server)
+
+    asyncio.run(play())
 
 
 def test_the_directories_of_several_brokers_are_not_served_by_one(tmp_path: Path):

@@ -17,7 +17,14 @@ from coterie.broker.net.server import SocketProtocol
 from coterie.broker.node import Node
 from coterie.broker.processes import METADATA
 from coterie.broker.runtime.background import Beside
-from coterie.broker.shell.listening import CannotServe, address_of, listen, sweep_again_and_again, try_port
+from coterie.broker.shell.listening import (
+    CannotServe,
+    address_of,
+    let_in,
+    listen,
+    sweep_again_and_again,
+    try_port,
+)
 from coterie.broker.shell.loop import Alarm, thinking_of
 from coterie.broker.shell.process import (
     file_limit,
@@ -147,6 +154,18 @@ def _topics(settings: BrokerSettings, store: FileStore) -> Topics:
         raise CannotServe(unusable(store.path, error)) from error
 
 
+async def _begin(role: Role, node: Node, server: asyncio.Server) -> None:
+    """Have the node serve. Where it cannot nobody listens any more, or the loop's end would be the error."""
+    try:
+        await role.begin(node)
+    except StorageFailed as error:
+        server.close()
+        raise CannotServe(str(error)) from error
+    except CannotServe:
+        server.close()
+        raise
+
+
 async def _serve(settings: BrokerSettings, store: FileStore, clock: Callable[[], int], role: Role) -> int:
     loop = asyncio.get_running_loop()
     alarm = Alarm(loop, clock)
@@ -163,7 +182,7 @@ async def _serve(settings: BrokerSettings, store: FileStore, clock: Callable[[],
     }
     node = role.node(settings, store, shell)
     alarm.expire = node.purgatory.expire
-    server = await listen(settings, lambda: SocketProtocol(node, queue))
+    server = await listen(settings, lambda: SocketProtocol(node, queue), at_once=False)
     node.peers.descriptor_limit = file_limit()
     sweep_again_and_again(loop, node.peers)
     host, port = address_of(server)
@@ -176,13 +195,11 @@ async def _serve(settings: BrokerSettings, store: FileStore, clock: Callable[[],
         stopping.set()
 
     store.checkpoints.on_failed_flush = give_up
-    try:
-        await role.begin(node)
-    except StorageFailed as error:
-        raise CannotServe(str(error)) from error
+    await _begin(role, node, server)
     # Not before: until here a signal ends the process at once, and logs may take minutes to recover.
     on_stop_signals(loop, stopping.set)
     keep_what_is_there()
+    await let_in(settings, server)  # not before: who knows no brokers would name none, and clients forget all
     say_ready(host, port)
     warm_up_soon(loop, node)
     await stopping.wait()

@@ -26,7 +26,14 @@ from coterie.broker.net.request_queue import RequestQueue
 from coterie.broker.net.server import SocketProtocol
 from coterie.broker.node import GROUP_APIS, Node, make
 from coterie.broker.runtime.background import Beside
-from coterie.broker.shell.listening import CannotServe, address_of, listen, sweep_again_and_again, try_port
+from coterie.broker.shell.listening import (
+    CannotServe,
+    address_of,
+    let_in,
+    listen,
+    sweep_again_and_again,
+    try_port,
+)
 from coterie.broker.shell.loop import Alarm, Timer, thinking_of
 from coterie.broker.shell.process import (
     ageing_clock_ms,
@@ -178,7 +185,7 @@ class MemberProcess:
         self._clustered.start()
         await self._started
         if not self._ended.done():
-            await server.start_serving()
+            await let_in(self._settings, server)
             say_ready(host, port)
         elif self._ended.result():
             raise CannotServe(self._ended.result())

@@ -74,6 +74,15 @@ async def listen(
     return server
 
 
+async def let_in(settings: BrokerSettings, server: asyncio.Server) -> None:
+    """Have a server accept clients from now on. Raises `CannotServe`: somebody else may do so by now."""
+    try:
+        await server.start_serving()
+    except OSError as error:
+        server.close()
+        raise _cannot_listen(settings, error) from error
+
+
 def address_of(server: asyncio.Server) -> tuple[str, int]:
     """Return the host and port that a server listens at; of every address, in any order, that of IPv4."""
     listens = min(server.sockets, key=lambda one: one.family != socket.AF_INET)
