@@ -9,7 +9,7 @@ import io
 import os
 import sys
 from collections.abc import Iterator
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import click
 
@@ -58,6 +58,12 @@ class Commands(click.Group):
             ctx.fail(f"No such command {cmd_name!r}.{f' Did you mean {near!r}?' if near else ''}")
         command: click.Command = importlib.import_module(f"coterie.cli.{cmd_name}").command
         return command
+
+    def make_context(self, *given: Any, **more: Any) -> click.Context:
+        try:
+            return super().make_context(*given, **more)
+        except KeyboardInterrupt:  # which click calls "Aborted!", with exit code 1
+            raise click.exceptions.Exit(INTERRUPTED) from None
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args[:1] == ["help"]:

@@ -3,8 +3,10 @@
 import asyncio
 import signal
 
+import click
 import pytest
 
+from coterie.cli import Commands, main
 from coterie.cli.output import run_async
 
 
@@ -72,3 +74,20 @@ def test_work_that_is_cancelled_by_something_else_says_so():
 
     with pytest.raises(asyncio.CancelledError):
         run_async(work())
+
+
+def test_ctrl_c_while_the_words_of_the_command_are_read_ends_it_without_a_word(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    """It was "Aborted!", and exit code 1: the module of the command is imported meanwhile."""
+
+    def interrupted(_: Commands, __: click.Context, ___: list[str]) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(Commands, "parse_args", interrupted)
+
+    with pytest.raises(SystemExit) as ended:
+        main(["topics", "list"])
+
+    assert ended.value.code == 130
+    assert capsys.readouterr() == ("", "")
