@@ -109,6 +109,28 @@ def test_that_records_are_acknowledged_again_is_said_once(producer: SlowProducer
     assert producer.said[2:] == ["flights-0: acknowledged again after 12 s"]
 
 
+def test_those_that_are_acknowledged_in_a_moment_too_are_not_told_of(producer: SlowProducer):
+    for place in (ONE, OTHER):
+        producer.send(place)
+    first, second = producer.go_on(until_s=30)
+    producer.accumulator.answered(first, BatchAnswer(Code.NONE), now_ms=30_000)
+    producer.go_on(until_s=32)
+    producer.accumulator.answered(second, BatchAnswer(Code.NONE), now_ms=32_000)
+    producer.go_on(until_s=40)
+
+    assert producer.said[3:] == ["flights-0: acknowledged again after 29 s"]
+
+
+def test_those_that_go_on_waiting_are_told_of_in_seconds(producer: SlowProducer):
+    for place in (ONE, OTHER):
+        producer.send(place)
+    first, _ = producer.go_on(until_s=30)
+    producer.accumulator.answered(first, BatchAnswer(Code.NONE), now_ms=30_000)
+    producer.go_on(until_s=36)
+
+    assert producer.said[4:] == ["flights-1: nothing acknowledged for 34 s (no answer from one:1)"]
+
+
 def test_the_next_wait_is_told_of_after_seconds_again(producer: SlowProducer):
     producer.send()
     (batch,) = producer.go_on(until_s=50)

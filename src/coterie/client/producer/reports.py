@@ -23,12 +23,14 @@ class WaitReport:
     def __init__(self, given_up_after_ms: int) -> None:
         self._given_up_after_s = given_up_after_ms / 1000
         self._next_ms = FIRST_WORD_S * 1000
+        self._quiet_until_ms = -inf
+        """Those that waited beside one that is written to again may be so in a moment, too."""
         self._said: dict[TopicPartition, float] = {}
         """The partitions that were told of, and since when they wait."""
 
     def due_ms(self, since_ms: float) -> float:
         """Return the time (ms) at which a partition is to be told of that waits since then."""
-        return since_ms + self._next_ms
+        return max(since_ms + self._next_ms, self._quiet_until_ms)
 
     def waits(self, place: TopicPartition, since_ms: float, now_ms: float, why: str) -> None:
         """Tell of a partition."""
@@ -49,6 +51,7 @@ class WaitReport:
             log.warning("%s: acknowledged again after %.0f s", place, (now_ms - since_ms) / 1000)
         if not self._said:
             self._next_ms = FIRST_WORD_S * 1000
+            self._quiet_until_ms = now_ms + self._next_ms
 
 
 class LossReport:
