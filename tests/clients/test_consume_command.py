@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from coterie.cli import consume as command
 from coterie.cli import main
 from coterie.client.blocking.consumer import BlockingConsumer
 
@@ -117,6 +118,20 @@ def test_kafkas_ways_to_say_where_to_begin_are_understood(topic: str, consume: C
     assert consume(topic, "-o", "900", "--until-end")[1] == ""
     assert "write an offset, as 42" in consume(topic, "-o", "x")[2]
     assert "leave out --group" in consume(topic, "-o", "3", "--group", "g")[2]
+
+
+def test_who_waits_to_join_is_told_what_for(
+    topic: str, consume: Consume, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For as long as a session where a member was killed: the rebalance waits for it."""
+    monkeypatch.setattr(command, "JOIN_PATIENCE_S", 0)
+
+    _, _, complained = consume(topic, "--from-beginning", "--max", "3", "--group", topic)
+
+    first, second = complained.splitlines()
+    assert first.startswith(f"coterie: group {topic} is not joined yet: its rebalance waits for all members")
+    assert first.endswith(f"`coterie groups members {topic}` shows them")
+    assert second.startswith(f"coterie: joined group {topic}")
 
 
 def test_who_waits_is_told_of_what_and_with_quiet_only_records_come(topic: str, consume: Consume) -> None:

@@ -32,6 +32,11 @@ if TYPE_CHECKING:
 
 WAIT_MS = 1_000
 CLOSE_TIMEOUT_MS = 5_000  # who waits at a terminal gives up long before Java's 30 s
+JOIN_PATIENCE_S = 8.0  # the first members of a group wait for each other for three seconds
+NOT_JOINED = (
+    "group {0} is not joined yet: its rebalance waits for all members, and for one that is gone until its"
+    " session ends; `coterie groups members {0}` shows them"
+)
 STILL_CLOSING = "still committing and leaving the group; Ctrl-C again ends at once"
 BEGINNING = ("beginning", "earliest")
 END = ("end", "latest")
@@ -142,8 +147,10 @@ async def consume(
 
     async with Consumer(**settings) as consumer:
         try:
-            if settings["group_id"] is not None:
-                consumer.subscribe(topics, listener=listener_that_says(settings["group_id"]))
+            if (group := settings["group_id"]) is not None:
+                loop = asyncio.get_running_loop()
+                late = loop.call_later(JOIN_PATIENCE_S, note, NOT_JOINED.format(group))
+                consumer.subscribe(topics, listener=listener_that_says(group, late))
             else:
                 consumer.assign(await partitions_of(consumer, topics, partitions))
                 if first is not None:
@@ -158,12 +165,15 @@ async def consume(
             await consumer.close(timeout_ms=CLOSE_TIMEOUT_MS)
 
 
-def listener_that_says(group_id: str) -> RebalanceListener:
-    """Return a listener that says what the group gives to this member: else it would only seem to hang."""
+def listener_that_says(group_id: str, late: asyncio.TimerHandle) -> RebalanceListener:
+    """Return a listener that says what the group gives to this member: else it would only seem to hang.
+    `late` says that it has given nothing yet.
+    """
     from coterie.client.consumer.listener import RebalanceListener
 
     class SayWhatIsAssigned(RebalanceListener):
         def on_partitions_assigned(self, partitions: Sequence[TopicPartition]) -> None:
+            late.cancel()
             given = names_of(partitions) or "no partition"
             note(f"joined group {group_id}, assigned {given}; waiting for records, Ctrl-C ends")
 
