@@ -25,6 +25,7 @@ from coterie.base.ids import TopicPartition
 from coterie.storage.log.contract import AppendRefused
 from coterie.storage.remote.log import COMES_AGAIN_MS, RemoteLog
 from coterie.storage.remote.pretended import BROKEN, Fate, Tables
+from coterie.wire.records.batches import read_header
 from unit.storage.remote_rig import BROKER, PARTITION, OneLog
 
 LANDED = "landed"
@@ -226,6 +227,45 @@ def test_a_producers_first_batch_is_its_first_where_others_may_have_been_sent_aw
     assert is_taken(6, 8, at_ms=later + COMES_AGAIN_MS)
     assert is_taken(5, 9, at_ms=later + COMES_AGAIN_MS + 1)
     assert codes == 3 * [Code.NOT_LEADER_OR_FOLLOWER]
+
+
+def test_behind_a_refusal_a_producers_first_batch_is_its_first_as_well():
+    """A full disk may refuse the first and take the second, which was on its way already."""
+    store = a_store()
+    log = a_log(store)
+    log.append(a_batch("of somebody else"), now_ms=NOW)
+    store.settle()
+    later = NOW + COMES_AGAIN_MS + 1
+    store.fate = Fate(effect_ms=None, failure="53100")
+    log.append(idempotent(0, pid=7), now_ms=later)
+    store.settle()
+    store.fate = Fate()
+
+    with pytest.raises(AppendRefused) as caught:
+        log.append(idempotent(1, pid=7), now_ms=later)
+
+    assert caught.value.code == Code.NOT_LEADER_OR_FOLLOWER
+    assert log.append(idempotent(0, pid=7), now_ms=later).base_offset == 1
+    assert log.append(idempotent(1, pid=7), now_ms=later).base_offset == 2
+
+
+def test_a_refusal_leaves_alone_what_coordinators_are_being_asked_about_the_producers_of_others():
+    """Found on a full disk: a transaction was told that it had ended, as somebody else's batch failed."""
+    store = a_store()
+    log = a_log(store)
+    begun, ended = (read_header(idempotent(0, pid=pid, transactional=True)) for pid in (7, 8))
+    asked, asked_in_vain = (log.verification(one, joins=False, now_ms=NOW) for one in (begun, ended))
+    store.fate = Fate(effect_ms=None, failure="53100")
+    log.append(a_marker(commit=True, pid=8), now_ms=NOW, origin="coordinator")
+    store.settle()
+    store.fate = Fate()
+
+    appended = log.append(idempotent(0, pid=7, transactional=True), now_ms=NOW, verified=asked)
+
+    assert appended.base_offset == 0
+    with pytest.raises(AppendRefused) as caught:
+        log.append(idempotent(0, pid=8, transactional=True), now_ms=NOW, verified=asked_in_vain)
+    assert caught.value.code == Code.INVALID_TXN_STATE
 
 
 def test_at_a_new_leader_a_producers_batch_is_not_called_out_of_order_while_the_one_before_may_come():

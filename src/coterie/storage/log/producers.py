@@ -305,8 +305,9 @@ class ProducerState:
         self._open = {key: since for since, key in sorted(opened)}
 
     def take_over(self, other: "ProducerState") -> None:
-        """Know of producers what another state knows. Whoever is being asked is asked again."""
-        self.clear()
+        """Know of producers what another state knows. Coordinators that are being asked may answer still: a
+        marker between question and answer has taken the question away, even if it is taken back now.
+        """
         self.producers = {key: one.copy() for key, one in other.producers.items()}
         self._open = dict(other._open)
 

@@ -268,6 +268,7 @@ class RemoteLog(PlacingLog):
         if self._flights:
             return
         self.producers.take_over(self._state.producers)
+        self.expect_repeats()
         self._state.epochs = until_end(self._state.epochs, self.end_offset)
         waiting, self._waiting = self._waiting, deque()
         for _, done in reversed(waiting):
