@@ -12,7 +12,7 @@ import pytest
 
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
-from coterie.broker.net.late import OVERLAPPING_MOST
+from coterie.broker.net.behind import OVERLAPPING_MOST
 from unit.broker.group_api_rig import BEAT
 from unit.broker.late_rig import LateRig
 from unit.broker.rig import Client

@@ -12,12 +12,12 @@ asyncio's transports: `server` puts sockets around it, the swarm and the tests n
 from __future__ import annotations
 
 import logging
-import struct
 from collections.abc import Callable
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, cast
 
 from coterie.base.errors import Corrupt
+from coterie.broker.net.behind import SIZE, UNREAD_BYTES_MAX, LateAnswers, is_another_kind
 from coterie.broker.net.context import (
     SILENT,
     UNKNOWN_ORIGIN,
@@ -29,7 +29,7 @@ from coterie.broker.net.context import (
     origin_of,
 )
 from coterie.broker.net.large import LARGE_BYTES, ROOM_FROM, LargeAnswer, LargeRequest, room_for
-from coterie.broker.net.late import LateAnswers
+from coterie.broker.net.transport import do_nothing
 from coterie.broker.runtime.pieces import straight_on
 from coterie.wire.api.apis import ApiKey
 from coterie.wire.api.codec import encode_response_parts, read_request_header
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from coterie.broker.fastpath.commits import KnownCommit
     from coterie.broker.fastpath.heartbeats import KnownHeartbeat
     from coterie.broker.net.request_queue import RequestQueue
-    from coterie.broker.net.transport import Transport, Writer
+    from coterie.broker.net.transport import GatheringWriter, Transport
     from coterie.broker.node import Handler, Node
     from coterie.broker.runtime.groups import ShardHost
     from coterie.broker.runtime.pieces import Pieces
@@ -49,8 +49,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("coterie.broker")
 
-SIZE = struct.Struct(">i")
-UNREAD_BYTES_MAX = 1 << 20  # a busy connection stops reading when this much waits in its buffer
 HEARTBEAT, PRODUCE = ApiKey.HEARTBEAT.to_bytes(2, "big"), ApiKey.PRODUCE.to_bytes(2, "big")
 JOINED_BYTES_MAX = 1 << 16  # an answer up to this size is joined and written at once
 MISTAKE = "a request of %s failed; its connection is closed%s"
@@ -61,8 +59,8 @@ class Connection:
     """One client: the bytes that are not answered yet, and whether a request is in flight."""
 
     __slots__ = (
-        "_awaiting", "_buffer", "_cancel", "_closed", "_held", "_in_flight", "_large", "_late",
-        "_longest", "_paused_reading", "_peer_closed", "_pumping", "_queue", "_rest", "_send",
+        "_awaiting", "_buffer", "_cancel", "_closed", "_flush", "_held", "_hold", "_in_flight", "_large",
+        "_late", "_longest", "_paused_reading", "_peer_closed", "_pumping", "_queue", "_rest", "_send",
         "_send_parts", "_writable", "commit", "heard", "heartbeat", "node", "origin", "peer",
         "quiet_since_ms", "transport",
     )  # fmt: skip
@@ -78,7 +76,7 @@ class Connection:
         self._buffer = bytearray()
         self._large: LargeRequest | None = None
         self._in_flight = False
-        self._pumping = False
+        self._pumping, self._hold, self._flush = False, do_nothing, do_nothing
         self._closed = False
         # Whether the peer has closed, and what it sent before without wanting an answer is still to be done.
         self._peer_closed = False
@@ -98,7 +96,7 @@ class Connection:
     # -- what happens to it
 
     def connection_made(
-        self, transport: Transport, *, descriptor: int = -1, writer: Writer | None = None
+        self, transport: Transport, *, descriptor: int = -1, writer: GatheringWriter | None = None
     ) -> None:
         """Take a connection's other side; drop it at once where there is no room for one more.
 
@@ -107,6 +105,8 @@ class Connection:
         self.transport = transport
         self._send = (writer or transport).write
         self._send_parts = (writer or transport).writelines
+        if writer is not None:
+            self._hold, self._flush = writer.hold, writer.flush
         address = transport.get_extra_info("peername")
         own_address = transport.get_extra_info("sockname")
         if address is None or own_address is None:  # it connected and reset at once, as port checks do
@@ -205,6 +205,7 @@ class Connection:
         if 0 < len(begun) < SIZE.size:
             return data
         self._pumping = True
+        self._hold()
         try:
             while self._writable and not (self._in_flight or self._closed or len(begun) + len(data) - at < 4):
                 (size,) = SIZE.unpack_from(begun or data, 0 if begun else at)
@@ -217,6 +218,7 @@ class Connection:
                 self._take(frame)
         finally:
             self._pumping = False
+            self._flush()
         return data[at:] if at else data
 
     def _pump(self, *, taken: bool = False) -> None:
@@ -227,6 +229,7 @@ class Connection:
         if self._pumping:
             return
         self._pumping = True
+        self._hold()
         try:
             while self._writable and not self._closed:
                 if self._in_flight:
@@ -246,6 +249,7 @@ class Connection:
                     break
         finally:
             self._pumping = False
+            self._flush()
         if self._peer_closed:
             return
         held = len(self._buffer) + (0 if self._large is None else self._large.held)
@@ -255,15 +259,9 @@ class Connection:
         self.balance_reading()
 
     def _hurries(self) -> bool:
-        """Return whether what is in flight answers now, with what there is: a fetch that waits for more.
-
-        So it does when a request of another kind has come whole behind it, or is longer than what is read.
-        """
-        waiting, buffer = self._awaiting, self._buffer
-        if waiting is None or len(buffer) < SIZE.size or buffer[4:6] == waiting.api_key.to_bytes(2, "big"):
-            return False
-        (size,) = SIZE.unpack_from(buffer)
-        if size < 0 or len(buffer) < min(SIZE.size + size, UNREAD_BYTES_MAX + 1):
+        """Return whether what is in flight answers now, with what there is: a fetch that waits for more."""
+        waiting = self._awaiting
+        if waiting is None or not is_another_kind(self._buffer, waiting.api_key):
             return False
         try:
             return waiting.hurry()
@@ -547,6 +545,7 @@ class Connection:
         assert rest is not None
         if not rest.under_way:
             rest.under_way = True
+            self._flush()
             self._work(self._write_in_pieces(rest))
 
     def _write_in_pieces(self, rest: LargeAnswer) -> Pieces[None]:
@@ -591,6 +590,7 @@ class Connection:
 
     def _close(self) -> None:
         self._forget()
+        self._flush()
         self.transport.close()
 
     def _forget(self) -> None:

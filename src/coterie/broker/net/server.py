@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from coterie.broker.net.request_queue import RequestQueue
     from coterie.broker.node import Node
 
+HELD_BYTES_MAX = 1 << 16
+
 
 def writable_fd(transport: asyncio.BaseTransport) -> int:
     """Return the descriptor of a plain socket, -1 where writes have to go through the transport."""
@@ -31,7 +33,16 @@ def writable_fd(transport: asyncio.BaseTransport) -> int:
 class SocketProtocol(asyncio.Protocol):
     """One client's socket, with the connection that it carries."""
 
-    __slots__ = ("_direct", "_fd", "_transport", "connection", "data_received")
+    __slots__ = (
+        "_direct",
+        "_fd",
+        "_held",
+        "_held_bytes",
+        "_holds",
+        "_transport",
+        "connection",
+        "data_received",
+    )
 
     data_received: Callable[[bytes], None]  # type: ignore[assignment]  # the connection's own
 
@@ -40,6 +51,8 @@ class SocketProtocol(asyncio.Protocol):
         kind = Connection if node.leadership.alone else GatedConnection
         self.connection = kind(node, queue)
         self.data_received = self.connection.data_received  # one call less for every request
+        self._holds, self._held_bytes = False, 0
+        self._held: list[bytes] = []  # what is written while it holds
         self._fd = -1  # the socket, where it may be written to directly
         self._direct = False  # whether the transport holds nothing that has to go before
 
@@ -66,8 +79,31 @@ class SocketProtocol(asyncio.Protocol):
     def write(self, frame: bytes, /) -> None:
         """Write at once: the transport would wait until all requests of this round have been read.
 
-        A tenth more heartbeats a second came of it. What the socket does not take the transport gets.
+        A tenth more heartbeats a second came of it. While several requests are answered that came with one
+        read, their answers are held and go out together: the call costs more than a small answer does.
         """
+        if not self._holds:
+            self._write(frame)
+            return
+        self._held.append(frame)
+        self._held_bytes += len(frame)
+        if self._held_bytes >= HELD_BYTES_MAX:
+            self._write_held()
+
+    def hold(self) -> None:
+        self._holds = True
+
+    def flush(self) -> None:
+        self._holds = False
+        if self._held:
+            self._write_held()
+
+    def _write_held(self) -> None:
+        held, self._held, self._held_bytes = self._held, [], 0
+        self._write(held[0] if len(held) == 1 else b"".join(held))
+
+    def _write(self, frame: bytes) -> None:
+        """Write to the socket; what it does not take the transport gets."""
         if self._direct and not self._transport.is_closing():
             try:
                 sent = os.write(self._fd, frame)
@@ -80,6 +116,8 @@ class SocketProtocol(asyncio.Protocol):
 
     def writelines(self, parts: list[bytes], /) -> None:
         """Write a large answer through the transport, which does not join it."""
+        if self._held:
+            self._write_held()
         self._transport.writelines(parts)
         if self._direct:
             # asyncio's own transports do not pause in writelines (3.12.1, 3.13.0): what is written to the

@@ -12,6 +12,22 @@ class Writer(Protocol):
     def writelines(self, parts: list[bytes], /) -> None: ...
 
 
+class GatheringWriter(Writer, Protocol):
+    """A writer that can hold what is written, to send it together: each call of the system costs."""
+
+    def hold(self) -> None:
+        """Hold what is written from now on."""
+        ...
+
+    def flush(self) -> None:
+        """Send what was held, and hold nothing any more."""
+        ...
+
+
+def do_nothing() -> None:
+    """Do nothing, where what is written goes out at once."""
+
+
 class Transport(Writer, Protocol):
     """The other side of a connection; asyncio's transports have these methods."""
 

@@ -1,20 +1,32 @@
-"""Answers of produces that overlap: those of one connection that are begun while the ones before them wait.
+"""What comes on a connection behind a request that is not answered yet.
 
-What is written to a database lasts a round trip later. A producer has five requests in flight; were each
-looked at when the one before it is answered, as in Apache Kafka, it would wait for five round trips, and each
-row would hold one request's batches (decision 34).
+A fetch that waits for more answers early when another kind of request is behind it. And produces overlap:
+what is written to a database lasts a round trip later. A producer has five requests in flight; were each
+looked at when the one before it is answered, as in Apache Kafka, it would wait for five round trips, and
+each row would hold one request's batches (decision 34).
 """
 
 from __future__ import annotations
 
 from collections import deque
+from struct import Struct
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from coterie.broker.net.context import Context
 
+SIZE = Struct(">i")
+UNREAD_BYTES_MAX = 1 << 20  # a busy connection stops reading when this much waits in its buffer
 OVERLAPPING_MOST = 16
 """So many produces of a connection are begun at most. Clients have five in flight."""
+
+
+def is_another_kind(buffer: bytearray, api_key: int) -> bool:
+    """Return whether a request of another kind has come whole, or is longer than what is read."""
+    if len(buffer) < SIZE.size or buffer[4:6] == api_key.to_bytes(2, "big"):
+        return False
+    size: int = SIZE.unpack_from(buffer)[0]
+    return size >= 0 and len(buffer) >= min(SIZE.size + size, UNREAD_BYTES_MAX + 1)
 
 
 class LateAnswers:
