@@ -72,6 +72,8 @@ SETTINGS = {
     "on_delivery": "await what send returns",
     "rebalance_listener": "subscribe(topics, listener=...)",
     "stats_cb": "leave it out",
+    "topic": 'topics come first: Consumer("orders", bootstrap_servers=...), or send("orders", ...)',
+    "topics": 'topics come first: Consumer("orders", "payments", bootstrap_servers=...)',
 }
 
 

@@ -146,7 +146,7 @@ class ClientSettings:
                 raise WrongSetting(unknown(name, known))
         for name, one in known.items():
             if one.default is MISSING and one.default_factory is MISSING and given.get(name) is None:
-                raise WrongSetting(f"{name} must be set")
+                raise WrongSetting(f"{name} must be set, by its name: {name}=...")
         made = cls(**{name: taken(known[name], value) for name, value in given.items()})
         made.check()
         return made

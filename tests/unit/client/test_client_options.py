@@ -129,6 +129,13 @@ def test_another_clients_method_says_what_it_is_called_here(face: object, name: 
 def test_another_clients_setting_says_what_to_do_instead():
     with pytest.raises(WrongSetting, match="no setting consumer_timeout_ms; give getone or getmany a"):
         Consumer("t", bootstrap_servers="b:1", consumer_timeout_ms=1_000)  # type: ignore[call-arg]
+    with pytest.raises(WrongSetting, match=r'no setting topics; topics come first: Consumer\("orders", '):
+        Consumer(bootstrap_servers="b:1", topics=["t"])  # type: ignore[call-arg]
+
+
+def test_an_address_in_the_place_of_a_topic_is_answered_with_the_name_that_it_goes_by():
+    with pytest.raises(WrongSetting, match=r"must be set, by its name: bootstrap_servers=\.\.\."):
+        Consumer("127.0.0.1:9092", group_id="g")  # as Producer and Admin take it
 
 
 @pytest.mark.parametrize("kind", ["PRODUCER", "CONSUMER", "ADMIN"])
