@@ -13,12 +13,13 @@ import pytest
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
 from coterie.broker.net.behind import OVERLAPPING_MOST
+from coterie.broker.net.large import LARGE_BYTES
 from unit.broker.group_api_rig import BEAT
 from unit.broker.late_rig import LateRig
 from unit.broker.rig import Client
 from unit.broker.test_landing import PRODUCE, part, produce, produced
 
-METADATA = 3
+METADATA, READ_BYTES = 3, 1 << 18
 ORDERS = TopicPartition("orders", 0)
 
 
@@ -143,6 +144,21 @@ def answers_by_number(client: Client) -> list[tuple[int, Any]]:
         found.append((int.from_bytes(rest[4:8], "big"), rest[8 : 4 + size]))
         rest = rest[4 + size :]
     return found
+
+
+def test_a_large_one_that_has_come_whole_behind_one_is_looked_at_when_that_is_answered(rig):
+    producer, sent = rig.client(), []
+    produce(producer, b"one")
+    connection, producer.connection = producer.connection, SimpleNamespace(data_received=sent.append)
+    produce(producer, bytes(LARGE_BYTES))
+    (large,) = sent
+
+    for at in range(0, len(large), READ_BYTES):
+        connection.data_received(large[at : at + READ_BYTES])
+    rig.settle()
+    rig.land()
+
+    assert offsets(producer) == [(Code.NONE, 0), (Code.MESSAGE_TOO_LARGE, -1)]
 
 
 def test_only_so_many_are_begun(rig):

@@ -536,8 +536,7 @@ class Connection:
         ready = late.take(context, parts)
         if ready:
             self._write(ready, sum(map(len, ready)))
-        if self._buffer and not self._pumping:
-            self._pump()
+        self._pump()  # also for a large one that has come whole
 
     def _write_on(self) -> None:
         """Write of a large answer as much as is taken; `resume_writing` goes on."""
