@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from coterie.base.codes import Code
 from coterie.base.errors import RefusedBy
-from coterie.client.errors import ClientTimeout, Disconnected
+from coterie.client.errors import RETRIABLE, ClientTimeout, Disconnected
 from coterie.client.net.addresses import Address
 from coterie.client.net.cluster import Cluster
 from spark.virtual import VirtualLoop
@@ -214,3 +215,34 @@ def test_a_question_within_another_is_tried_for_one_time_out_and_told_of_once():
         assert asyncio.get_running_loop().time() - 1000 <= 60
 
     said_by(scene)
+
+
+def test_who_is_refused_and_asks_again_hears_of_it_as_of_silence():
+    """A group's member in an outage: each of its lookups is answered, that there is no coordinator."""
+    refusal = RefusedBy(Code.COORDINATOR_NOT_AVAILABLE, "FindCoordinator of g")
+
+    async def scene(cluster: Cluster) -> None:
+        for refused in [True] * 12 + [False]:
+            with suppress(RefusedBy), cluster._silence.during("FindCoordinator of g", passing=RETRIABLE):
+                if refused:
+                    raise refusal
+            await asyncio.sleep(1)
+
+    said = said_by(scene)
+
+    assert [at for at, _ in said] == [5, 10, 12]
+    assert (
+        said[0][1]
+        == f"127.0.0.1:1: no answer to FindCoordinator of g for 5 s ({refusal}); asked again and again"
+    )
+    assert said[-1][1] == "127.0.0.1:1: answers again after 12 s"
+
+
+def test_a_refusal_that_does_not_pass_is_an_answer():
+    async def scene(cluster: Cluster) -> None:
+        for _ in range(12):
+            with suppress(RefusedBy), cluster._silence.during("FindCoordinator of g", passing=RETRIABLE):
+                raise RefusedBy(Code.GROUP_AUTHORIZATION_FAILED)
+            await asyncio.sleep(1)
+
+    assert said_by(scene) == []

@@ -267,9 +267,10 @@ class Cluster:
             lookup.exception()  # noted, even if nobody waits for it any more
 
     async def _look_up(self, kind: int, key: str) -> Address:
-        if not self.known.brokers:
-            await self._ask_any([])
-        found = await self._ask_first(messages.find_coordinators([key], kind=kind))
+        with self._silence.during(f"FindCoordinator of {key}", passing=RETRIABLE):
+            if not self.known.brokers:
+                await self._ask_any([])
+            found = await self._ask_first(messages.find_coordinators([key], kind=kind))
         address: Address = only(found, "coordinators")[1]
         return address
 

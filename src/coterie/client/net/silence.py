@@ -3,9 +3,10 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
 
+from coterie.base.codes import Code
 from coterie.base.errors import RefusedBy
 from coterie.client.errors import ClientTimeout
 from coterie.client.net.addresses import Address
@@ -37,8 +38,10 @@ class Silence:
         self._timer: asyncio.TimerHandle | None = None
 
     @contextmanager
-    def during(self, what: str) -> Iterator[None]:
-        """Take it that this is asked until the block ends: a refusal is an answer, ClientTimeout gives up."""
+    def during(self, what: str, *, passing: Container[Code] = ()) -> Iterator[None]:
+        """Take it that this is asked until the block ends: ClientTimeout gives up, and so does a refusal that
+        is `passing`, with which whoever asks comes again; any other is an answer.
+        """
         clock = asyncio.get_running_loop()
         self._forget_given_up(clock.time())
         _, next_s = self._given_up.pop(what, (0.0, FIRST_WORD_S))
@@ -49,11 +52,14 @@ class Silence:
         try:
             yield
         except ClientTimeout:
-            self._log_waiting(clock.time())
-            self._given_up[what] = clock.time(), self._next_s
+            self._give_up(what, clock.time())
             raise
-        except RefusedBy:
-            self._answered(what, clock.time())
+        except RefusedBy as error:
+            if error.code in passing:
+                self.failed(what, error, clock.time())
+                self._give_up(what, clock.time())
+            else:
+                self._answered(what, clock.time())
             raise
         except BaseException:
             self._since.pop(what, None)
@@ -70,6 +76,10 @@ class Silence:
         """Note why a try came to nothing."""
         self._since.setdefault(what, now_s)
         self._trouble = str(error)
+
+    def _give_up(self, what: str, now_s: float) -> None:
+        self._log_waiting(now_s)
+        self._given_up[what] = now_s, self._next_s
 
     def _answered(self, what: str, now_s: float) -> None:
         since = self._since.pop(what, now_s)
