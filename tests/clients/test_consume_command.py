@@ -129,7 +129,7 @@ def test_who_waits_to_join_is_told_what_for(
     _, _, complained = consume(topic, "--from-beginning", "--max", "3", "--group", topic)
 
     first, second = complained.splitlines()
-    assert first.startswith(f"coterie: group {topic} is not joined yet; a rebalance waits for all members")
+    assert first.startswith(f"coterie: group {topic} is not joined yet: its coordinator cannot answer, or a")
     assert first.endswith(f"`coterie groups members {topic}` shows them")
     assert second.startswith(f"coterie: joined group {topic}")
 

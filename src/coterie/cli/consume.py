@@ -34,8 +34,8 @@ WAIT_MS = 1_000
 CLOSE_TIMEOUT_MS = 5_000  # who waits at a terminal gives up long before Java's 30 s
 JOIN_PATIENCE_S = 8.0  # the first members of a group wait for each other for three seconds
 NOT_JOINED = (
-    "group {0} is not joined yet; a rebalance waits for all members, and for one that is gone until its"
-    " session ends: `coterie groups members {0}` shows them"
+    "group {0} is not joined yet: its coordinator cannot answer, or a rebalance waits for all members, and"
+    " for one that is gone until its session ends; `coterie groups members {0}` shows them"
 )
 STILL_CLOSING = "still committing and leaving the group; Ctrl-C again ends at once"
 BEGINNING = ("beginning", "earliest")
