@@ -17,6 +17,7 @@ from coterie.client.errors import ListenerFailed
 from coterie.client.member import MemberSettings
 from coterie.client.member.exchanges import parked_timeout_ms
 from coterie.client.member.runner import Membership
+from coterie.client.net import silence
 from coterie.client.net.cluster import Cluster
 from coterie.wire.api.apis import ApiKey
 from coterie.wire.api.codec import (
@@ -210,6 +211,20 @@ def test_a_member_joins_alone_and_owns_all():
 
     assert (owned, generation) == ({T0, T1}, 1)
     assert metadata == ("g", 1, "m-1", None)
+
+
+def test_a_member_that_may_not_join_for_now_has_it_told(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(silence, "FIRST_WORD_S", 0.0)
+
+    async def scenario(member):
+        await ready(member)
+
+    run(Coordinator(join_group=[Code.NOT_COORDINATOR]), scenario)
+
+    away, *_ = [one for one in caplog.messages if "JoinGroup" in one]
+    assert ": no answer to JoinGroup of g for 0 s (NOT_COORDINATOR: JoinGroup of g; " in away
 
 
 def test_a_static_member_is_back_at_a_broker_that_cannot_say_who_has_what_and_works():

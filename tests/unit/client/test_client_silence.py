@@ -238,6 +238,18 @@ def test_who_is_refused_and_asks_again_hears_of_it_as_of_silence():
     assert said[-1][1] == "127.0.0.1:1: answers again after 12 s"
 
 
+def test_a_member_that_is_refused_by_whoever_it_finds_hears_of_it():
+    """Each of its lookups finds a coordinator, which does not reach its database."""
+
+    async def scene(cluster: Cluster) -> None:
+        for code in [Code.NOT_COORDINATOR] * 12 + [Code.NONE]:
+            cluster.note_answer("FindCoordinator of g", Code.NONE)
+            cluster.note_answer("JoinGroup of g", code)
+            await asyncio.sleep(1)
+
+    assert [at for at, _ in said_by(scene)] == [5, 10, 12]
+
+
 def test_a_refusal_that_does_not_pass_is_an_answer():
     async def scene(cluster: Cluster) -> None:
         for _ in range(12):

@@ -502,7 +502,10 @@ class Membership:
         exchange = self._exchange_of(request)
         purpose = self._parked if exchange.parked else PROMPT
         answer = await self._ask(exchange.api_key, exchange.make, exchange.timeout_ms / 1000, purpose)
-        exchange.deliver(exchange.read(answer), self.now_ms())
+        found = exchange.read(answer)
+        if isinstance(request, m.Join):  # others are told of by their partitions, of which nothing is read
+            self.cluster.note_answer(f"JoinGroup of {self.settings.group_id}", found.code)
+        exchange.deliver(found, self.now_ms())
 
     async def _commit(self, request: m.Commit) -> None:
         """Commit what is consumed of the partitions that the member names."""

@@ -6,6 +6,7 @@ Every question is asked again while what went wrong may pass, until its time is 
 import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TypeVar
 
@@ -421,6 +422,12 @@ class Cluster:
                 self._silence.failed(what, error, clock.time())
             forget()
             await asyncio.sleep(pause_s)
+
+    def note_answer(self, what: str, code: Code) -> None:
+        """Have it told, where that goes on for long, that who asks this is refused, and asks again."""
+        with suppress(RefusedBy), self._silence.during(what, passing=RETRIABLE):
+            if code:
+                raise RefusedBy(code, what)
 
     def _given_up(self, what: str, last: Exception) -> ClientTimeout:
         given_up = ClientTimeout(f"{what}: tried for {self.api_timeout_s:g} s, last {last}")
