@@ -45,6 +45,15 @@ both columns. "Tuned" is the connector with `max.poll.records=10000`, `max.parti
 and `receive.buffer.bytes=-1`. A row with `columns=` uses the option of this name, which tells Coterie's
 source which columns the query needs; Spark does not tell it.
 
+**Processes.** Broker and clients share two cores, whatever `--processes` says. So what more than two
+processes would do on a larger machine is told by their CPU an operation, not by their rates; and two Java
+clients at once take three quarters of the machine and more by themselves (`bench processes` says how much),
+which leaves even a broker that took no CPU at all no more than a fifth to a third above Kafka's rate. With
+each process a producer's requests have fewer batches, so that each record costs more.
+
+**PostgreSQL.** What is acknowledged is on its disk. One row says how long that disk takes to flush; commits
+and records wait for that, and share it.
+
 **Growth.** A row "time from A to B records, beside their number" divides the growth of the time by the
 growth of the number: 1 is linear, less than 1 is better.
 """
