@@ -123,6 +123,28 @@ def test_a_host_that_is_silent_keeps_nobody_from_the_next(
     assert asyncio.run(scene()) == server.port
 
 
+LIMITED = {
+    "default_transaction_isolation": "'serializable'",
+    "statement_timeout": "'5s'",
+    "lock_timeout": "'50ms'",
+    "idle_session_timeout": "'2s'",
+    "jit": "on",
+}
+
+
+def test_what_a_database_limits_applications_to_is_nothing_to_a_broker(server: Server, database: str):
+    async def settings() -> list[str]:
+        connection = await connect(among(server, database, server.port))
+        found = [await connection.fetchval(f"SHOW {name}") for name in LIMITED]
+        connection.terminate()
+        return found
+
+    for name, value in LIMITED.items():
+        server.sql("postgres", f"ALTER DATABASE {database} SET {name} = {value}")
+
+    assert asyncio.run(settings()) == ["read committed", "0", "0", "0", "off"]
+
+
 def test_where_no_host_can_be_used_the_last_one_says_why(server: Server, closed: int):
     address = among(server, "no_such_database", closed, server.port)
 

@@ -215,11 +215,16 @@ def is_here(host: str | None) -> bool:
 # the statement, on one core, while groups waited. Lanes are idle as long as nobody writes. And else a server
 # goes on waiting for a lock on behalf of those who gave up: whoever locks a table for a minute finds a
 # connection for each attempt meanwhile, until the server takes no more. Not all systems tell a server of it.
+# What a role or a database is limited to for applications would keep a broker for ever from a log that takes
+# longer to read; and statements are written for the isolation that is the default.
 OF_EACH_SESSION = """
 DO $$
 BEGIN
   SET jit = off;
   SET idle_session_timeout = 0;
+  SET statement_timeout = 0;
+  SET lock_timeout = 0;
+  SET default_transaction_isolation = 'read committed';
   BEGIN
     SET client_connection_check_interval = '1s';
   EXCEPTION WHEN OTHERS THEN
