@@ -13,7 +13,7 @@ import pytest
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
 from coterie.broker.net.behind import OVERLAPPING_MOST
-from coterie.broker.net.large import LARGE_BYTES
+from coterie.broker.net.large import LARGE_BYTES, ROOM_FROM
 from unit.broker.group_api_rig import BEAT
 from unit.broker.late_rig import LateRig
 from unit.broker.rig import Client
@@ -211,3 +211,24 @@ def test_metadata_that_are_asked_for_behind_one_come_behind_its_answer(rig):
     first, second = producer.answers()
     assert produced(first) == (Code.NONE, 0)
     assert second.topics
+
+
+@pytest.mark.parametrize("what", ["what cannot be read", "what is refused by hanging up"])
+def test_those_before_a_request_that_ends_the_connection_are_answered_first(rig, what: str):
+    """As if it had been looked at when they were: a producer sends again what it has no answer to."""
+    producer = rig.client()
+    produce(producer, b"one")
+    produce(producer, b"two")
+
+    if what == "what cannot be read":
+        producer.connection.data_received((6).to_bytes(4, "big") + b"\0\0\x7f\xff\0\0")
+    else:
+        produce(producer, bytes(2 * ROOM_FROM), acks=0)
+    produce(producer, b"behind it")
+
+    assert not producer.line.closed
+    rig.land()
+    rig.land()
+    assert offsets(producer) == [(Code.NONE, 0), (Code.NONE, 1)]
+    assert producer.line.closed
+    assert end_of(rig) == 2

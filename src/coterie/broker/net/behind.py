@@ -32,9 +32,11 @@ def is_another_kind(buffer: bytearray, api_key: int) -> bool:
 class LateAnswers:
     """The answers that are expected, in the order in which they are sent."""
 
-    __slots__ = ("_expected", "_taken")
+    __slots__ = ("_expected", "_taken", "closes")
 
     def __init__(self) -> None:
+        self.closes = False
+        """Whether the request behind them ends the connection: once they are sent, and not before."""
         self._expected: deque[Context] = deque()
         self._taken: dict[Context, list[bytes]] = {}
 
@@ -44,7 +46,7 @@ class LateAnswers:
     @property
     def enough(self) -> bool:
         """Whether nothing more is to be begun before some have been sent."""
-        return len(self._expected) >= OVERLAPPING_MOST
+        return self.closes or len(self._expected) >= OVERLAPPING_MOST
 
     def expect(self, context: Context) -> None:
         """Expect the answer to one more request."""

@@ -11,7 +11,6 @@ asyncio's transports: `server` puts sockets around it, the swarm and the tests n
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, cast
@@ -47,11 +46,8 @@ if TYPE_CHECKING:
     from coterie.broker.runtime.pieces import Pieces
     from coterie.wire.api.codec import RequestHeader
 
-log = logging.getLogger("coterie.broker")
-
 HEARTBEAT, PRODUCE = ApiKey.HEARTBEAT.to_bytes(2, "big"), ApiKey.PRODUCE.to_bytes(2, "big")
 JOINED_BYTES_MAX = 1 << 16  # an answer up to this size is joined and written at once
-MISTAKE = "a request of %s failed; its connection is closed%s"
 LIGHT_STOPS = 64  # what took no more of them is written whole
 
 
@@ -452,9 +448,7 @@ class Connection:
 
     def _fail(self) -> None:
         """Tell of the mistake of ours that is being handled: it ends this connection, never the broker."""
-        mistakes = self.node.peers.mistakes
-        if mistakes.may_speak():
-            log.exception(MISTAKE, self.peer, mistakes.rest())
+        self.node.peers.mistakes.exception("a request of %s failed; its connection is closed", self.peer)
         self._close()
 
     def _refuse(self, refusal: Corrupt | Hangup) -> None:
@@ -536,7 +530,10 @@ class Connection:
         ready = late.take(context, parts)
         if ready:
             self._write(ready, sum(map(len, ready)))
-        self._pump()  # also for a large one that has come whole
+        if late.closes and not late:
+            self._close()
+        else:
+            self._pump()  # also for a large one that has come whole
 
     def _write_on(self) -> None:
         """Write of a large answer as much as is taken; `resume_writing` goes on."""
@@ -583,9 +580,13 @@ class Connection:
             self._send_parts(parts)
 
     def _hang_up(self, reason: str) -> None:
-        """Close the connection once what it was answered has been sent."""
+        """Close the connection once what came before is answered, and that has been sent."""
         self.node.peers.seldom.warn("%s %s; its connection is closed", self.peer, reason)
-        self._close()
+        if self._late:
+            self._late.closes, self._in_flight, self._awaiting = True, True, None
+            self._buffer = bytearray()
+        else:
+            self._close()
 
     def _close(self) -> None:
         self._forget()

@@ -69,6 +69,11 @@ class Seldom:
         if self.may_speak():
             log.warning(f"{text}%s", *values, self.rest())
 
+    def exception(self, text: str, *values: object) -> None:
+        """Log the exception that is being handled, or count it."""
+        if self.may_speak():
+            log.exception(f"{text}%s", *values, self.rest())
+
     def may_speak(self) -> bool:
         """Return whether it is time for another line; one that has to be left out is counted."""
         now_ms = self._clock()
