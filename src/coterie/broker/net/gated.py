@@ -1,7 +1,7 @@
 """A connection to one broker of several: it looks at the clock before it answers what has come.
 
 A process that goes on after a while reads its sockets before its timers run, and others may lead by then what
-it has led.
+it has led. So it is where an append has landed, and what came behind its request is begun.
 """
 
 from __future__ import annotations
@@ -18,3 +18,7 @@ class GatedConnection(Connection):
         """Have the node look at the clock, and take what has come."""
         self.node.look_at_clock()
         super().data_received(data)
+
+    def _pump(self, *, taken: bool = False) -> None:
+        self.node.look_at_clock()
+        super()._pump(taken=taken)
