@@ -610,6 +610,37 @@ def test_no_log_is_opened_on_an_engine_that_has_gone_back_before_its_history_is_
     assert broker.opened == [("orders-0", 0)]
 
 
+class CountingReader(PretendedReader):
+    """A reader that counts the looks for leader epochs."""
+
+    looks = 0
+
+    def find_unbegun(
+        self, led: Sequence[LogWanted], done: Callable[[Sequence[int] | Broken], None], *, history: str
+    ) -> None:
+        self.looks += 1
+        super().find_unbegun(led, done, history=history)
+
+
+def test_where_a_database_that_went_back_goes_away_again_it_is_asked_ever_more_seldom(
+    brokers: Brokers, broker: Broker
+):
+    reader = broker.store._reader = CountingReader(brokers.engine)
+    broker.log()
+    brokers.engine.go_away(to=brokers.engine.tables.journal.mark())
+    broker.store.go_on(brokers.engine.history)
+    drained: list[bool] = []
+    broker.store.drained(lambda: drained.append(True))
+
+    brokers.pass_ms(60_000)
+    assert 50 < reader.looks < 70
+    assert drained == []
+    brokers.engine.come_back()
+    brokers.pass_ms(2_100)
+
+    assert drained == [True]
+
+
 def test_a_lane_that_is_not_answered_is_given_up_in_time(brokers: Brokers, broker: Broker):
     brokers.fates["append"] = [SILENT]
     broker.append("a")

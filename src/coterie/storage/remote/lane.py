@@ -40,6 +40,12 @@ SILENCE_MS = 10_000
 PAUSES_MS = (5, 20, 100, 500, 1_000)
 """Before each attempt to reopen, until a round has landed; the last goes on for the others."""
 
+
+def pause_ms(attempts: int) -> int:
+    """Return the pause before the next attempt, behind so many."""
+    return PAUSES_MS[min(attempts, len(PAUSES_MS) - 1)]
+
+
 HandOver: TypeAlias = Callable[[], None]
 Callback: TypeAlias = Callable[[], None]
 
@@ -427,7 +433,7 @@ class Lane:
         self.state = self.REOPENING
         self.life += 1
         self._connecting = False
-        self._due_ms = self.clock() + PAUSES_MS[min(self._attempts, len(PAUSES_MS) - 1)]
+        self._due_ms = self.clock() + pause_ms(self._attempts)
         self._attempts += 1
 
     def _connect(self) -> None:

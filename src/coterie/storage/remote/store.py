@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from functools import partial
-from itertools import chain, islice
+from itertools import chain, count, islice
 from typing import ClassVar, Final, NamedTuple, Protocol
 
 from coterie.base.ids import TopicPartition
@@ -19,7 +19,7 @@ from coterie.storage.disk import Space
 from coterie.storage.kind import Saved
 from coterie.storage.log.contract import StorageFailed
 from coterie.storage.remote.compacting import Compactor, RemoteCompaction
-from coterie.storage.remote.lane import HELD_BYTES_MAX, PAUSES_MS, Lane
+from coterie.storage.remote.lane import HELD_BYTES_MAX, PAUSES_MS, Lane, pause_ms
 from coterie.storage.remote.log import RemoteLog
 from coterie.storage.remote.reading import (
     ALL_DATA,
@@ -231,6 +231,7 @@ class RemoteStore:
         looking = self._looking = object()
         led = tuple(self.logs.values())
         wanted = [LogWanted(one.partition_id, one.latest_epoch) for one in led]
+        attempts = count()
 
         def look() -> None:
             if looking is self._looking:
@@ -240,7 +241,7 @@ class RemoteStore:
             if looking is not self._looking:
                 return
             if isinstance(unbegun, Broken):
-                self._later(PAUSES_MS[0], look)
+                self._later(pause_ms(next(attempts)), look)
                 return
             changed = {one.partition_id for one in led if one.compaction.was_changed}
             gone = {*unbegun} if history == self.history else {*unbegun, *changed}
@@ -387,8 +388,8 @@ class RemoteStore:
         """Make the logs that were read, the first of those that are wanted, in slices."""
         batches = 0
         for one, stored in zip(wanted, answer, strict=False):
-            for count in chain((BATCHES_A_LOG,), self._opened(one, stored)):
-                batches += count
+            for found in chain((BATCHES_A_LOG,), self._opened(one, stored)):
+                batches += found
                 if batches >= BATCHES_AT_ONCE:
                     batches = 0
                     yield
@@ -399,8 +400,6 @@ class RemoteStore:
         """Read after a pause what could not be read."""
         if not self._attempts:
             log.warning("logs cannot be read for now: %s", broken.reason)
-        pause_ms = PAUSES_MS[min(self._attempts, len(PAUSES_MS) - 1)]
-        self._attempts += 1
         pausing = self._reading = object()
 
         def again() -> None:
@@ -408,7 +407,8 @@ class RemoteStore:
                 self._reading = None
                 self._read_next()
 
-        self._later(pause_ms, again)
+        self._later(pause_ms(self._attempts), again)
+        self._attempts += 1
 
     def _opened(self, wanted: LogToOpen, stored: StoredLog) -> Iterator[int]:
         """Make a log that was read, if it is still wanted; yield numbers of batches that are looked at."""
