@@ -126,9 +126,17 @@ def test_what_was_told_of_is_not_told_of_when_it_is_closed(address: DatabaseAddr
     assert len(tries(DatabaseAddress(f"{address.url.rpartition('/')[0]}/nowhere"), patient=True)) == 1
 
 
-def test_a_try_that_is_given_up_has_had_no_answer(silent: int):
+def test_a_host_that_says_nothing_is_told_of_as_silent(silent: int):
     address = DatabaseAddress(f"postgresql://somebody@127.0.0.1:{silent}/coterie")
+    address.arguments["timeout"] = 0.1
 
-    (error,) = tries(address, patient=False)
+    (error,) = tries(address, patient=True)
 
     assert isinstance(error, TimeoutError)
+
+
+def test_a_try_that_somebody_gives_up_says_nothing_about_the_database(silent: int):
+    """A broker that sweeps no longer, or ends, may do so at any moment."""
+    address = DatabaseAddress(f"postgresql://somebody@127.0.0.1:{silent}/coterie")
+
+    assert tries(address, patient=False) == []

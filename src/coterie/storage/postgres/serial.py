@@ -138,7 +138,6 @@ class SerialConnection:
         self._ended = lambda: None
         if self._connection is None and self._task is not None and not self._over:
             self._task.cancel()  # it connects: no statement is under way
-            self._connections.tried(TimeoutError())  # whoever waited has waited long enough
         self._end()
 
     def _start(self, doing: Coroutine[Any, Any, None]) -> None:
