@@ -7,7 +7,7 @@
 Every event brings the time, one monotonic clock's, and returns what to do now; where nothing happens until
 `next_ms`, `tick` is the event then. Each statement that is returned is answered by one event, which may be
 `unanswered`; a heartbeat's may be that its connection is gone. Whoever was stopped for a while sees time
-jump: each event first looks at the clock, and so does `serves`, which is asked before a client is answered.
+jump: each event first looks at the clock. From `serves_until_ms` on nobody is answered before one has come.
 """
 
 from __future__ import annotations
