@@ -19,6 +19,7 @@ from typing import IO
 
 import pytest
 
+from coterie.base.signals import ONE_REQUEST_MS
 from coterie.broker.processes.layout import arranged
 from coterie.broker.processes.parent import ALIVE, COMMAND, READY, Parent
 from coterie.broker.processes.serving import fence
@@ -216,6 +217,8 @@ def test_a_signal_once_more_kills_a_child_that_does_not_stop(tmp_path: Path):
         process.send_signal(signal.SIGINT)
         said = {line_of(process.stderr).rpartition(" ")[2], line_of(process.stderr).rpartition(" ")[2]}
         assert said == {"stopping", "stays"}
+        process.send_signal(signal.SIGINT)  # as `timeout` does, to a process and to its group
+        time.sleep(1.5 * ONE_REQUEST_MS / 1_000)
         process.send_signal(signal.SIGINT)
 
         assert line_of(process.stdout) == "exit 0 "

@@ -23,6 +23,7 @@ from clients.adapters.model import Denied
 from clients.adapters.writers import ConfluentWriter, Writer
 from clients.running import Member, shared, wait_until
 from clients.test_transactions import read
+from coterie.base.signals import ONE_REQUEST_MS
 from coterie.base.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
 
 pytestmark = pytest.mark.interop  # each takes half a minute of a process that waits
@@ -322,6 +323,7 @@ def test_a_second_signal_ends_a_broker_at_once(cluster: StoreCluster, writing: W
     broker = cluster[1]
     broker.send(signal.SIGTERM)
     cluster.until("it is leaving", lambda: "stopping" in broker.log)
+    time.sleep(1.1 * ONE_REQUEST_MS / 1_000)
     broker.send(signal.SIGTERM)
 
     assert broker.wait() == 1

@@ -14,6 +14,7 @@ from uuid import uuid4
 
 from coterie import __version__
 from coterie.base.errors import CoterieError
+from coterie.base.signals import StopRequests
 from coterie.broker.api import FAMILIES
 from coterie.broker.cluster.image import Endpoint
 from coterie.broker.cluster.lifecycle import BrokerLifecycle, Phase
@@ -161,7 +162,7 @@ class MemberProcess:
         )
         self._ended: asyncio.Future[str] = loop.create_future()
         self._started: asyncio.Future[None] = loop.create_future()
-        self._asked_to_stop = False
+        self._stop_requests = StopRequests()
 
     async def run(self) -> int:
         """Serve until the broker's life is over; return the exit code. Raises `CannotServe`."""
@@ -258,10 +259,11 @@ class MemberProcess:
 
     def _stop(self) -> None:
         """Leave the cluster; end at once when asked again."""
-        if self._asked_to_stop:
+        if not self._stop_requests.hear(self._clock()):
+            return
+        if self._stop_requests.count > 1:
             self._exit(TWICE)
             return
-        self._asked_to_stop = True
         log.info("stopping")
         lifecycle = self._clustered.member.lifecycle
         reached = lifecycle.serves(self._clock())

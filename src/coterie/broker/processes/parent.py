@@ -20,7 +20,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TypeAlias
 
-from coterie.base.signals import stop_signals
+from coterie.base.signals import StopRequests, stop_signals
 from coterie.broker.processes.supervision import (
     Action,
     Back,
@@ -74,7 +74,7 @@ class Parent:
         self._ports: dict[int, int] = {}
         self._events: SimpleQueue[Event] = SimpleQueue()
         self._exit: ParentExit | None = None
-        self._asked_to_stop = False
+        self._stop_requests = StopRequests()
 
     def run(self) -> ParentExit:
         """Have the brokers run until all have ended, and return why; a signal to stop stops them first, one
@@ -103,8 +103,9 @@ class Parent:
                 signal.signal(number, handler)
 
     def _stop(self) -> Sequence[Action]:
-        log.info("asked to stop twice" if self._asked_to_stop else "stopping")
-        self._asked_to_stop = True
+        if not self._stop_requests.hear(_now_ms()):
+            return ()
+        log.info("asked to stop twice" if self._stop_requests.count > 1 else "stopping")
         return self._supervisor.stop(_now_ms())
 
     def _next_event(self) -> Event:
