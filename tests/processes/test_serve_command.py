@@ -60,7 +60,7 @@ def test_nobody_is_answered_before_the_broker_knows_what_to_answer(tmp_path: Pat
 def test_a_port_that_another_takes_before_the_broker_listens_is_a_sentence():
     async def play() -> None:
         settings = BrokerSettings.of({"listeners": "PLAINTEXT://127.0.0.1:0"})
-        server = await listen(settings, asyncio.Protocol, at_once=False)
+        server = await listen(settings, asyncio.Protocol)
         with (
             socket.create_server(address_of(server)),
             pytest.raises(

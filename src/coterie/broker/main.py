@@ -182,7 +182,7 @@ async def _serve(settings: BrokerSettings, store: FileStore, clock: Callable[[],
     }
     node = role.node(settings, store, shell)
     alarm.expire = node.purgatory.expire
-    server = await listen(settings, lambda: SocketProtocol(node, queue), at_once=False)
+    server = await listen(settings, lambda: SocketProtocol(node, queue))
     node.peers.descriptor_limit = file_limit()
     sweep_again_and_again(loop, node.peers)
     host, port = address_of(server)

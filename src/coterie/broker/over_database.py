@@ -166,7 +166,7 @@ class MemberProcess:
 
     async def run(self) -> int:
         """Serve until the broker's life is over; return the exit code. Raises `CannotServe`."""
-        server = await listen(self._settings, self._accept, at_once=False)
+        server = await listen(self._settings, self._accept)
         host, port = address_of(server)
         try:
             self._prepare(host, port)

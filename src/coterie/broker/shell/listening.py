@@ -52,12 +52,8 @@ def _reason(error: OSError | UnicodeError) -> str:
     return error.strerror or str(error)
 
 
-async def listen(
-    settings: BrokerSettings, accept: Callable[[], asyncio.Protocol], *, at_once: bool = True
-) -> asyncio.Server:
-    """Return the server that listens for clients, and accepts them; if not at once, from `start_serving` on.
-    Raises `CannotServe`.
-    """
+async def listen(settings: BrokerSettings, accept: Callable[[], asyncio.Protocol]) -> asyncio.Server:
+    """Return the server that has the port, and accepts clients from `let_in` on. Raises `CannotServe`."""
     loop = asyncio.get_running_loop()
     try:
         server = await loop.create_server(
@@ -65,7 +61,7 @@ async def listen(
             settings.listen_host or None,
             settings.listen_port,
             backlog=settings.socket_listen_backlog_size,
-            start_serving=at_once,
+            start_serving=False,
         )
     except (OSError, UnicodeError) as error:  # UnicodeError: what can be no host name
         raise _cannot_listen(settings, error) from error
