@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from coterie.wire.api.codec import RequestHeader
 
 HEARTBEAT, PRODUCE = ApiKey.HEARTBEAT.to_bytes(2, "big"), ApiKey.PRODUCE.to_bytes(2, "big")
-JOINED_BYTES_MAX = 1 << 16  # an answer up to this size is joined and written at once
+JOINED_BYTES_MAX = 1 << 16  # an answer up to this size, or several, are joined and written at once
 LIGHT_STOPS = 64  # what took no more of them is written whole
 
 
@@ -267,10 +267,10 @@ class Connection:
 
     def _overlaps(self) -> bool:
         """Return whether the next request is begun now: a produce, behind one whose batches are placed."""
-        waiting, late = self._awaiting, self._late or LateAnswers()
-        if waiting is None or not waiting.placed or late.enough or not self._produces_next():
+        waiting, late = self._awaiting, self._late
+        if waiting is None or not waiting.placed or (late and late.enough) or not self._produces_next():
             return False
-        self._late = late
+        late = self._late = LateAnswers() if late is None else late
         late.expect(waiting)
         self._awaiting, self._in_flight = None, False
         return True

@@ -11,14 +11,12 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
-from coterie.broker.net.connection import Connection
+from coterie.broker.net.connection import JOINED_BYTES_MAX, Connection
 from coterie.broker.net.gated import GatedConnection
 
 if TYPE_CHECKING:
     from coterie.broker.net.request_queue import RequestQueue
     from coterie.broker.node import Node
-
-HELD_BYTES_MAX = 1 << 16
 
 
 def writable_fd(transport: asyncio.BaseTransport) -> int:
@@ -87,7 +85,7 @@ class SocketProtocol(asyncio.Protocol):
             return
         self._held.append(frame)
         self._held_bytes += len(frame)
-        if self._held_bytes >= HELD_BYTES_MAX:
+        if self._held_bytes >= JOINED_BYTES_MAX:
             self._write_held()
 
     def hold(self) -> None:
