@@ -86,43 +86,34 @@ def command(
     to_standard_error(log_level)
     _check_places(data, store, store_direct, processes)
     with _ended_at_once():
-        sys.exit(_run(listen, data, store, store_direct, assignments, config, processes, log_level))
+        given = {name: text.strip() for name, text in named_settings(config, assignments).items()}
+        if listen is not None:
+            given["listeners"] = f"PLAINTEXT://{listen}"
+        if data is not None:
+            given["log.dirs"] = data
+        settings = _settings_of(given)
+        if store is not None:
+            sys.exit(_serve_over(settings, store, store_direct))
+        for note in settings.notes:
+            _say(f"note: {note}")
+        if settings.data_directory:
+            sys.exit(_serve(given, processes, log_level))
+        with _temporary_directory() as temporary:
+            sys.exit(_serve(given | {"log.dirs": temporary}, processes, log_level))
 
 
-def _run(
-    listen: str | None,
-    data: str | None,
-    store: str | None,
-    store_direct: str | None,
-    assignments: tuple[str, ...],
-    config: str | None,
-    processes: int | None,
-    log_level: str,
-) -> int:
-    """Run brokers with what the command line says; return the exit code."""
+def _settings_of(given: Mapping[str, str]) -> BrokerSettings:
+    """Return the settings with these names. Raises `CoterieError`, for one of clients with whose it is."""
     from coterie.broker.config.settings import BrokerSettings, UnknownSetting
 
-    given = {name: text.strip() for name, text in named_settings(config, assignments).items()}
-    if listen is not None:
-        given["listeners"] = f"PLAINTEXT://{listen}"
-    if data is not None:
-        given["log.dirs"] = data
     try:
-        settings = BrokerSettings.of(given)
+        return BrokerSettings.of(given)
     except UnknownSetting as error:
         if not (whose := client_with(error.name)):
             raise
         raise CoterieError(
             f"{error.name} is a setting of {whose}, not of a broker; leave it out here"
         ) from error
-    if store is not None:
-        return _serve_over(settings, store, store_direct)
-    for note in settings.notes:
-        _say(f"note: {note}")
-    if settings.data_directory:
-        return _serve(given, processes, log_level)
-    with _temporary_directory() as temporary:
-        return _serve(given | {"log.dirs": temporary}, processes, log_level)
 
 
 def _check_places(data: str | None, store: str | None, direct: str | None, processes: int | None) -> None:
