@@ -30,6 +30,7 @@ MARKS |= {
     "told who leads",
     "brokers part",
     "compacted",
+    "overlapped",
 }
 
 

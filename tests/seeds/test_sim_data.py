@@ -23,7 +23,7 @@ from coterie.storage.log.partition import PartitionLog
 
 SEEDS = range(40)
 SEEN_LEAST = 5
-MARKS = ("told who leads", "sent to the leader", "served", "hurried", "move", "crash")
+MARKS = ("told who leads", "sent to the leader", "served", "hurried", "overlapped", "move", "crash")
 
 
 @pytest.mark.slow

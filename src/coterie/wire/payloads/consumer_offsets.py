@@ -222,8 +222,8 @@ def check_offset_value(data: bytes) -> None:
 
 def are_plain_offset_values(values: Sequence[bytes]) -> bool:
     """Return whether all of these, which are of one size, are offsets that `check_offset_value` need not look
-    at: of version 3, or of version 4 with a topic's id or without, and without metadata. By the column, in a
-    fourth of its time.
+    at: of version 3, or of version 4 with a topic's id or without, and without metadata. It goes by columns,
+    in a seventh of the time.
     """
     size, joined = len(values[0]), b"".join(values)
     fixed = FIXED_BYTES_OF.get((size, joined[:2]), ())
