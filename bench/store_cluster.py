@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -83,6 +84,7 @@ class StoreBroker:
         command += ["--log-level", self._log_level]
         # Which would have each process compile all of its modules.
         kept = {name: text for name, text in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        kept["PYTHONFAULTHANDLER"] = "1"  # SIGABRT has it write where it stands
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
                 [*command, *settings],
@@ -94,9 +96,17 @@ class StoreBroker:
             )
 
     def until_ready(self) -> None:
-        """Return once the broker has said that it is ready. Raises `SetupError` where it has ended."""
+        """Return once the broker has said that it is ready. Raises `SetupError` where it has ended, or takes
+        too long: then it is ended, and its log says where it stood.
+        """
         assert self.process is not None
         assert self.process.stdout is not None
+        if not select.select([self.process.stdout], [], [], START_WITHIN_S)[0]:
+            self.send(signal.SIGABRT)
+            self.wait()
+            raise SetupError(
+                f"broker {self.node_id} was not ready within {START_WITHIN_S:.0f} s:\n{self.log[-3000:]}"
+            )
         line = self.process.stdout.readline()
         if line.split() != ["ready", self.address]:
             raise SetupError(f"broker {self.node_id} did not start:\n{self.log[-3000:]}")

@@ -23,6 +23,7 @@ from pathlib import Path
 from bench.kafka import REPOSITORY, SetupError
 from bench.postgres import ensure_installed
 
+from interop.consistency.apart import LONGER_S, apart
 from interop.consistency.checks import Problem
 from interop.consistency.runs import NONE, OF_THE_RUN, OnceMore, run
 from interop.consistency.schedule import ALONE, Kind
@@ -67,7 +68,8 @@ def one_run(seed: int, seconds: float, only: Kind | None = None) -> list[Problem
     """Return what a run showed that may not be; then its folder is kept."""
     with tempfile.TemporaryDirectory(prefix="coterie-consistency-") as folder:
         begun = time.monotonic()
-        found = run(seed, seconds, Path(folder), say, only, SETTINGS.get(only, NONE))
+        once = partial(run, seed, seconds, Path(folder), say, only, SETTINGS.get(only, NONE))
+        found = apart(once, Path(folder), seconds + LONGER_S)
         for kind, count in Counter(one.kind for one in found).items():
             say(f"seed {seed}: {kind}: {count}")
         for problem in found[:SHOWN]:

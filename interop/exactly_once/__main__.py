@@ -24,6 +24,7 @@ from bench.store_cluster import StoreCluster
 from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as Place
 
+from interop.consistency.apart import apart
 from interop.consistency.checks import Problem, problems
 from interop.consistency.clients import QUIET, Client, Producing, Reader
 from interop.consistency.history import Copies, FinalRead, History, write_history
@@ -51,6 +52,8 @@ PLANTING = Path(__file__).parent / "planting"
 PLANTED = "COTERIE_PLANTED"
 FAULTS = ("markers", "offsets")
 GOES_ON_WITHIN_S = 60.0
+RUN_S = 420.0
+"""So long a run of one round may take: six deaths, some 45 s when nobody is stuck."""
 EVERY_DISCARDED = 20
 ATTEMPTS = 4
 """Runs in which a mistake has to be found."""
@@ -90,7 +93,7 @@ def one_run(rounds: int, hows: Sequence[Kind]) -> list[Problem]:
     """Return what may not be and was; then its folder is kept."""
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="coterie-exactly-once-") as folder:
-        found = run(rounds, hows, Path(folder))
+        found = apart(partial(run, rounds, hows, Path(folder)), Path(folder), RUN_S * rounds)
         for kind, count in Counter(one.kind for one in found).items():
             say(f"{kind}: {count}")
         for problem in found[:SHOWN]:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import threading
+import time
 from pathlib import Path
 
 import pytest
+from interop.consistency.apart import STOOD, apart
 from interop.consistency.checks import Problem
 from interop.consistency.runs import RAISED, STUCK, OnceMore, attempt
 
@@ -46,3 +50,44 @@ def test_whatever_a_client_raises_is_a_problem_of_its_run_and_its_traceback_is_k
 
     assert attempt(fails, tmp_path) == [Problem(RAISED, "KeyError: 'orders-3'")]
     assert "in fails" in (tmp_path / "threads.txt").read_text()
+
+
+def is_gone(pid: int, *, within_s: float) -> bool:
+    """Return whether a process has ended, or does so in time; who its parent was need not have heard."""
+    stat = Path(f"/proc/{pid}/stat")
+    until = time.monotonic() + within_s
+    while stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z":
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def test_a_run_apart_returns_what_it_found_and_what_it_raised(tmp_path: Path):
+    def fails() -> list[Problem]:
+        raise KeyError("orders-3")
+
+    assert apart(lambda: [LOST, STANDS], tmp_path, 60.0) == [LOST, STANDS]
+    assert apart(fails, tmp_path, 60.0) == [Problem(RAISED, "KeyError: 'orders-3'")]
+
+
+def test_a_thread_that_waits_for_ever_keeps_no_run_from_its_end(tmp_path: Path):
+    def leaves_a_thread() -> list[Problem]:
+        threading.Thread(target=threading.Event().wait).start()
+        return [LOST]
+
+    assert apart(leaves_a_thread, tmp_path, 60.0) == [LOST]
+
+
+def test_a_run_that_does_not_end_is_ended_with_all_it_started_and_is_somebody_stuck(tmp_path: Path):
+    def waits() -> list[Problem]:
+        with subprocess.Popen(["sleep", "600"]) as server:
+            (tmp_path / "server").write_text(str(server.pid))
+            server.wait()
+        return []
+
+    [problem] = apart(waits, tmp_path, 3.0)
+
+    assert problem.kind == STUCK
+    assert "in waits" in (tmp_path / STOOD).read_text()
+    assert is_gone(int((tmp_path / "server").read_text()), within_s=30.0)

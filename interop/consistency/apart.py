@@ -1,0 +1,82 @@
+"""Runs in processes of their own, which end in time, whatever in them does not."""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from multiprocessing import get_context
+from pathlib import Path
+
+from bench.machine import family
+
+from interop.consistency.checks import Problem
+from interop.consistency.runs import STUCK, attempt
+
+__all__ = ["LONGER_S", "STOOD", "apart"]
+
+LONGER_S = 300.0
+"""A run may take so much longer than things fail in it: each of its waits has an end of its own, and these
+are about the sum of those that a run meets.
+"""
+FOUND = "found.json"
+STOOD = "stood.txt"
+WRITTEN_WITHIN_S = 10.0
+
+
+def apart(what: Callable[[], list[Problem]], folder: Path, within_s: float) -> list[Problem]:
+    """Return what `what` returns, which is called in a process of its own, or that it was stuck: after so
+    many seconds it is ended, and all that it has started. Where each of its threads stood is in the folder
+    then.
+
+    A thread that waits for ever, in a client of others', would keep this process from its end, too.
+    """
+    # From a fork what is to be called need not be sent; nothing here has threads yet.
+    process = get_context("fork").Process(target=_run, args=(what, folder))
+    process.start()
+    assert process.pid is not None
+    process.join(within_s)
+    if process.exitcode is None:
+        os.kill(process.pid, signal.SIGUSR1)
+        _until_written(folder / STOOD)
+        end_family(process.pid)
+        process.join()
+        return [Problem(STUCK, f"the run has not ended within {within_s:.0f} s; {STOOD} says where it stood")]
+    found = folder / FOUND
+    if not found.exists():
+        return [Problem(STUCK, f"the run has ended with {process.exitcode}, and did not say what it found")]
+    return [Problem(*one) for one in json.loads(found.read_text())]
+
+
+def _until_written(file: Path) -> None:
+    """Return once something is in a file, and it grows no more."""
+    until = time.monotonic() + WRITTEN_WITHIN_S
+    before, size = 0, 0
+    while (not size or size != before) and time.monotonic() < until:
+        time.sleep(0.1)
+        before, size = size, file.stat().st_size
+
+
+def end_family(pid: int) -> None:
+    """End a process and all that descend from it."""
+    os.kill(pid, signal.SIGSTOP)  # else it might start others meanwhile
+    for one in family(pid):
+        try:
+            os.kill(one, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+
+
+def _run(what: Callable[[], list[Problem]], folder: Path) -> None:
+    with (folder / STOOD).open("w") as stood:
+        faulthandler.register(signal.SIGUSR1, stood, all_threads=True)
+        found: list[Problem] = []
+        found += attempt(lambda: found.extend(what()), folder)
+        (folder / FOUND).write_text(json.dumps(found))
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)  # whatever threads are left
