@@ -286,6 +286,31 @@ def test_a_commit_that_cannot_be_stored_changes_nothing_and_can_be_sent_again(ri
     assert [offsets[GROUP]["orders"][0].offset for offsets in lasting(rig)["offsets"]] == [9]
 
 
+def test_the_log_says_once_that_commits_fail_and_once_that_they_last_again(
+    rig: DiskRig, caplog: pytest.LogCaptureFixture
+):
+    a_used_node(rig)
+    asker = Asker(rig)
+    rig.node.coordinator.stories.topic.flush()  # which has a line of its own
+    caplog.clear()
+    for _ in range(2):
+        spoil(rig, "full")
+        for offset in range(20):
+            asker.commit("alone", offset)
+        mend(rig)
+        asker.commit("alone", 20)
+    spoil(rig, "full")
+    asker.commit("alone", 21)
+    mend(rig)
+    asker.commit("alone", 22)
+
+    where = "__consumer_offsets-0"
+    failed = f"{where}: append failed with KAFKA_STORAGE_ERROR"
+    again = f"{where}: appends last again; 20 had failed"
+    said = [line for line in caplog.messages if line.startswith(where)]  # the disk says more of itself
+    assert said == [failed, again, failed, again, failed]
+
+
 def test_a_member_that_leaves_while_nothing_can_be_stored_is_told_so_and_stays(rig: DiskRig):
     """Kafka's way: the removal of the last member is a record (LG-13)."""
     member = a_used_node(rig)

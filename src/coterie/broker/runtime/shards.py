@@ -121,6 +121,8 @@ class HostedShard(ABC, Generic[C, P]):
         self._stood_ms = 0  # for how long the core's clock has stood still
         self._halted_ms = 0
         self._put_off: list[Callable[[], None]] = []  # until something is decided again
+        self._refusals = 0  # of the log, since a batch lasted
+        self._last_refusal = Code.NONE
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
@@ -329,6 +331,8 @@ class HostedShard(ABC, Generic[C, P]):
         """Have a batch last: what waited for it is due to go."""
         self.shard.journal.settle(batch.mark)
         self._due.append(batch)
+        if self._refusals and batch.appended:
+            self._say_lasts()
 
     @abstractmethod
     def _hand_out(self, batch: P) -> None:
@@ -385,11 +389,22 @@ class HostedShard(ABC, Generic[C, P]):
         self._answer_refused(batches, code)
 
     def _say_refused(self, code: Code) -> None:
-        """Say that an append has failed. That another leads, or that the broker ends, is no failure, and was
-        said by whoever found that out.
+        """Say that an append has failed, of as many as fail for one reason once: on a disk that is full each
+        commit does. That another leads, or that the broker ends, is no failure, and was said by whoever found
+        that out.
         """
+        self._refusals += 1
+        if self._refusals > 1 and code is self._last_refusal:
+            return
+        self._last_refusal = code
         level = logging.INFO if code is Code.NOT_LEADER_OR_FOLLOWER else logging.ERROR
         log.log(level, "%s: append failed with %s", self, code.name)
+
+    def _say_lasts(self) -> None:
+        """Say that an append lasts again, where some failed that were not told of."""
+        if self._refusals > 1:
+            log.warning("%s: appends last again; %d had failed", self, self._refusals)
+        self._refusals = 0
 
     def _answer_refused(self, batches: Sequence[P], code: Code) -> None:
         """Do what the core says of each command of batches that are undone, in their order."""
