@@ -144,12 +144,11 @@ def load_command(directory: Path, url: str, brokers: str | None, output: str) ->
     there. No broker may use DIR meanwhile; it is opened as coterie serve opens it. Make a copy of it first.
     """
     address = address_of(url)
-    from coterie.broker.transfer.directory import opened_directory
+    from coterie.broker.transfer.directory import check_used, opened_directory
     from coterie.broker.transfer.loading import load
 
     ids = broker_ids(brokers)
-    if not any(directory.iterdir()):
-        raise CoterieError(f"{directory} is empty; name the directory that a broker has kept its topics in")
+    check_used(directory)
     with opened_directory(str(directory)) as contents:
         done = run_async(load(address, contents, ids))
     show(CommandResult(done._asdict(), lines_of_loading(done)), output)

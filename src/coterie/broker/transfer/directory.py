@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import NamedTuple
 
 from coterie.base.errors import CoterieError
@@ -11,10 +12,12 @@ from coterie.base.ids import TopicPartition
 from coterie.base.plain import first_of
 from coterie.broker.config.settings import BrokerSettings
 from coterie.broker.main import Alone
+from coterie.broker.processes import METADATA
 from coterie.broker.shell.listening import CannotServe
 from coterie.broker.shell.process import wall_clock_ms
 from coterie.broker.topics.registry import Topics
 from coterie.broker.topics.topic import Topic
+from coterie.storage.checkpoints import META
 from coterie.storage.files import unusable
 from coterie.storage.log.contract import DirectoryInUse, DirectoryUnusable
 from coterie.storage.log.partition import PartitionLog
@@ -30,6 +33,18 @@ class DirectoryContents(NamedTuple):
     topics: list[Topic]
     logs: dict[TopicPartition, PartitionLog]
     next_producer_id: int
+
+
+def check_used(directory: Path) -> None:
+    """Raise `CoterieError` where no broker has been: a start would make a directory a broker's, and folders
+    with a number at the end of their names are other people's, too.
+    """
+    used = any((directory / name).exists() for name in (META, METADATA))
+    if not used and not any(directory.glob("*-[0-9]*/[0-9]*.log")):
+        raise CoterieError(
+            f"{directory} holds nothing of a broker's, neither a {META} nor a segment of a log; name the"
+            " directory that a broker has kept its topics in"
+        )
 
 
 @contextmanager
