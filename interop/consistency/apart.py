@@ -25,6 +25,8 @@ are about the sum of those that a run meets.
 """
 FOUND = "found.json"
 STOOD = "stood.txt"
+MARK = "COTERIE_APART"
+"""In the environment of all that a run starts: its folder."""
 WRITTEN_WITHIN_S = 10.0
 
 
@@ -48,6 +50,7 @@ def apart(what: Callable[[], list[Problem]], folder: Path, within_s: float) -> l
         return [Problem(STUCK, f"the run has not ended within {within_s:.0f} s; {STOOD} says where it stood")]
     found = folder / FOUND
     if not found.exists():
+        end_marked(folder)
         return [Problem(STUCK, f"the run has ended with {process.exitcode}, and did not say what it found")]
     return [Problem(*one) for one in json.loads(found.read_text())]
 
@@ -71,7 +74,19 @@ def end_family(pid: int) -> None:
             continue
 
 
+def end_marked(folder: Path) -> None:
+    """End what was started by a run of this folder that has ended itself, and is nobody's child any more."""
+    mark = f"{MARK}={folder}".encode()
+    for environment in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if mark in environment.read_bytes().split(b"\0"):
+                os.kill(int(environment.parent.name), signal.SIGKILL)
+        except OSError:  # it is somebody else's, or has ended
+            continue
+
+
 def _run(what: Callable[[], list[Problem]], folder: Path) -> None:
+    os.environ[MARK] = str(folder)
     with (folder / STOOD).open("w") as stood:
         faulthandler.register(signal.SIGUSR1, stood, all_threads=True)
         found: list[Problem] = []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import threading
 import time
@@ -90,4 +92,17 @@ def test_a_run_that_does_not_end_is_ended_with_all_it_started_and_is_somebody_st
 
     assert problem.kind == STUCK
     assert "in waits" in (tmp_path / STOOD).read_text()
+    assert is_gone(int((tmp_path / "server").read_text()), within_s=30.0)
+
+
+def test_of_a_run_that_a_client_ends_by_a_crash_nothing_is_left(tmp_path: Path):
+    def crashes() -> list[Problem]:
+        with subprocess.Popen(["sleep", "600"]) as server:
+            (tmp_path / "server").write_text(str(server.pid))
+            os.kill(os.getpid(), signal.SIGSEGV)
+        return []
+
+    [problem] = apart(crashes, tmp_path, 60.0)
+
+    assert problem == Problem(STUCK, "the run has ended with -11, and did not say what it found")
     assert is_gone(int((tmp_path / "server").read_text()), within_s=30.0)
