@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-__all__ = ["cpu_seconds", "describe", "family", "peaks_mb", "resident_mb"]
+__all__ = ["cpu_seconds", "describe", "peaks_mb", "resident_mb"]
 
 
 def describe() -> dict[str, str]:
@@ -33,7 +33,7 @@ def _processor() -> str:
 
 def resident_mb(pid: int) -> float:
     """Return the resident memory of a process and its descendants, in MB (10**6 bytes)."""
-    return sum(_resident_kib(process) for process in family(pid)) * 1024 / 1e6
+    return sum(_resident_kib(process) for process in _family(pid)) * 1024 / 1e6
 
 
 def peaks_mb(pid: int, word: str) -> list[float]:
@@ -43,8 +43,8 @@ def peaks_mb(pid: int, word: str) -> list[float]:
     """
     if not sys.platform.startswith("linux"):
         return []
-    descended = [Path(f"/proc/{process}") for process in family(pid)]
-    named = [process for process in descended if word in (process / "cmdline").read_text()]
+    family = [Path(f"/proc/{process}") for process in _family(pid)]
+    named = [process for process in family if word in (process / "cmdline").read_text()]
     told = [(process / "status").read_text().partition("VmHWM:")[2].split()[0] for process in named]
     return [int(kib) * 1024 / 1e6 for kib in told]
 
@@ -54,7 +54,7 @@ def _resident_kib(pid: int) -> int:
     return int(said or 0)
 
 
-def family(pid: int) -> list[int]:
+def _family(pid: int) -> list[int]:
     """Return `pid` and all that descend from it."""
     table = subprocess.run(
         ["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True
@@ -63,10 +63,10 @@ def family(pid: int) -> list[int]:
     for line in table.splitlines():
         child, parent = map(int, line.split())
         children.setdefault(parent, []).append(child)
-    found = [pid]
-    for member in found:
-        found.extend(children.get(member, ()))
-    return found
+    family = [pid]
+    for member in family:
+        family.extend(children.get(member, ()))
+    return family
 
 
 def cpu_seconds(pid: int) -> float | None:
@@ -76,7 +76,7 @@ def cpu_seconds(pid: int) -> float | None:
     if not sys.platform.startswith("linux"):
         return None
     ticks = 0
-    for process in family(pid):
+    for process in _family(pid):
         fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
         ticks += int(fields[11]) + int(fields[12])
     return ticks / os.sysconf("SC_CLK_TCK")

@@ -23,7 +23,7 @@ from pathlib import Path
 from bench.kafka import REPOSITORY, SetupError
 from bench.postgres import ensure_installed
 
-from interop.consistency.apart import LONGER_S, apart
+from interop.consistency.apart import apart
 from interop.consistency.checks import Problem
 from interop.consistency.runs import NONE, OF_THE_RUN, OnceMore, run
 from interop.consistency.schedule import ALONE, Kind
@@ -38,6 +38,10 @@ SETTINGS: Mapping[Kind | None, Mapping[str, str]] = {
 }
 """The brokers', where only one kind of thing fails: who connects again goes on leading, and lives matter."""
 SHOWN = 12
+ENDS_WITHIN_S = 300.0
+"""After nothing fails any more: each wait of a run has an end of its own, and this is about the sum of those
+that one meets.
+"""
 
 
 def say(line: str) -> None:
@@ -69,7 +73,7 @@ def one_run(seed: int, seconds: float, only: Kind | None = None) -> list[Problem
     with tempfile.TemporaryDirectory(prefix="coterie-consistency-") as folder:
         begun = time.monotonic()
         once = partial(run, seed, seconds, Path(folder), say, only, SETTINGS.get(only, NONE))
-        found = apart(once, Path(folder), seconds + LONGER_S)
+        found = apart(once, Path(folder), seconds + ENDS_WITHIN_S)
         for kind, count in Counter(one.kind for one in found).items():
             say(f"seed {seed}: {kind}: {count}")
         for problem in found[:SHOWN]:

@@ -12,17 +12,11 @@ from collections.abc import Callable
 from multiprocessing import get_context
 from pathlib import Path
 
-from bench.machine import family
-
 from interop.consistency.checks import Problem
 from interop.consistency.runs import STUCK, attempt
 
-__all__ = ["LONGER_S", "STOOD", "apart"]
+__all__ = ["STOOD", "apart"]
 
-LONGER_S = 300.0
-"""A run may take so much longer than things fail in it: each of its waits has an end of its own, and these
-are about the sum of those that a run meets.
-"""
 FOUND = "found.json"
 STOOD = "stood.txt"
 MARK = "COTERIE_APART"
@@ -45,12 +39,13 @@ def apart(what: Callable[[], list[Problem]], folder: Path, within_s: float) -> l
     if process.exitcode is None:
         os.kill(process.pid, signal.SIGUSR1)
         _until_written(folder / STOOD)
-        end_family(process.pid)
+        process.kill()
         process.join()
+        _end_started_by(folder)
         return [Problem(STUCK, f"the run has not ended within {within_s:.0f} s; {STOOD} says where it stood")]
     found = folder / FOUND
     if not found.exists():
-        end_marked(folder)
+        _end_started_by(folder)
         return [Problem(STUCK, f"the run has ended with {process.exitcode}, and did not say what it found")]
     return [Problem(*one) for one in json.loads(found.read_text())]
 
@@ -64,18 +59,8 @@ def _until_written(file: Path) -> None:
         before, size = size, file.stat().st_size
 
 
-def end_family(pid: int) -> None:
-    """End a process and all that descend from it."""
-    os.kill(pid, signal.SIGSTOP)  # else it might start others meanwhile
-    for one in family(pid):
-        try:
-            os.kill(one, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
-
-
-def end_marked(folder: Path) -> None:
-    """End what was started by a run of this folder that has ended itself, and is nobody's child any more."""
+def _end_started_by(folder: Path) -> None:
+    """End all that was started by the run of a folder, which has ended: they are nobody's children then."""
     mark = f"{MARK}={folder}".encode()
     for environment in Path("/proc").glob("[0-9]*/environ"):
         try:
@@ -90,8 +75,8 @@ def _run(what: Callable[[], list[Problem]], folder: Path) -> None:
     with (folder / STOOD).open("w") as stood:
         faulthandler.register(signal.SIGUSR1, stood, all_threads=True)
         found: list[Problem] = []
-        found += attempt(lambda: found.extend(what()), folder)
-        (folder / FOUND).write_text(json.dumps(found))
+        raised = attempt(lambda: found.extend(what()), folder)
+        (folder / FOUND).write_text(json.dumps(found + raised))
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)  # whatever threads are left

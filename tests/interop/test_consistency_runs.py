@@ -6,13 +6,14 @@ import os
 import signal
 import subprocess
 import threading
-import time
 from pathlib import Path
 
 import pytest
 from interop.consistency.apart import STOOD, apart
 from interop.consistency.checks import Problem
 from interop.consistency.runs import RAISED, STUCK, OnceMore, attempt
+
+from gone import wait_until_gone
 
 STANDS = Problem(STUCK, "somebody does not go on")
 LOST = Problem("lost", "a record")
@@ -54,17 +55,6 @@ def test_whatever_a_client_raises_is_a_problem_of_its_run_and_its_traceback_is_k
     assert "in fails" in (tmp_path / "threads.txt").read_text()
 
 
-def is_gone(pid: int, *, within_s: float) -> bool:
-    """Return whether a process has ended, or does so in time; who its parent was need not have heard."""
-    stat = Path(f"/proc/{pid}/stat")
-    until = time.monotonic() + within_s
-    while stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z":
-        if time.monotonic() > until:
-            return False
-        time.sleep(0.02)
-    return True
-
-
 def test_a_run_apart_returns_what_it_found_and_what_it_raised(tmp_path: Path):
     def fails() -> list[Problem]:
         raise KeyError("orders-3")
@@ -92,7 +82,7 @@ def test_a_run_that_does_not_end_is_ended_with_all_it_started_and_is_somebody_st
 
     assert problem.kind == STUCK
     assert "in waits" in (tmp_path / STOOD).read_text()
-    assert is_gone(int((tmp_path / "server").read_text()), within_s=30.0)
+    wait_until_gone(int((tmp_path / "server").read_text()), within_s=30.0)
 
 
 def test_of_a_run_that_a_client_ends_by_a_crash_nothing_is_left(tmp_path: Path):
@@ -105,4 +95,4 @@ def test_of_a_run_that_a_client_ends_by_a_crash_nothing_is_left(tmp_path: Path):
     [problem] = apart(crashes, tmp_path, 60.0)
 
     assert problem == Problem(STUCK, "the run has ended with -11, and did not say what it found")
-    assert is_gone(int((tmp_path / "server").read_text()), within_s=30.0)
+    wait_until_gone(int((tmp_path / "server").read_text()), within_s=30.0)

@@ -25,6 +25,7 @@ from coterie.broker.processes.parent import ALIVE, COMMAND, READY, Parent
 from coterie.broker.processes.serving import fence
 from coterie.broker.processes.settings import settings_of
 from coterie.broker.processes.supervision import RestartTerms
+from gone import runs, wait_until_gone
 
 WITHIN_S = 30.0
 PARENT = """
@@ -107,21 +108,6 @@ def ready(process: subprocess.Popen[str]) -> list[int]:
     word, addresses = line_of(process.stdout).split(" ")
     assert word == "ready"
     return [int(address.rpartition(":")[2]) for address in addresses.split(",")]
-
-
-def runs(pid: int) -> bool:
-    """Whether a process is there, and is no zombie."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
-def wait_until_gone(*pids: int, within_s: float) -> None:
-    end = time.monotonic() + within_s
-    while any(map(runs, pids)):
-        assert time.monotonic() < end, f"still there after {within_s} s"
-        os.sched_yield()
 
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
