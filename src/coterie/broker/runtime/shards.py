@@ -393,12 +393,13 @@ class HostedShard(ABC, Generic[C, P]):
         commit does. That another leads, or that the broker ends, is no failure, and was said by whoever found
         that out.
         """
-        self._refusals += 1
-        if self._refusals > 1 and code is self._last_refusal:
+        if code is Code.NOT_LEADER_OR_FOLLOWER:
+            log.info("%s: append failed with %s", self, code.name)
             return
+        self._refusals += 1
+        if self._refusals == 1 or code is not self._last_refusal:
+            log.error("%s: append failed with %s", self, code.name)
         self._last_refusal = code
-        level = logging.INFO if code is Code.NOT_LEADER_OR_FOLLOWER else logging.ERROR
-        log.log(level, "%s: append failed with %s", self, code.name)
 
     def _say_lasts(self) -> None:
         """Say that an append lasts again, where some failed that were not told of."""

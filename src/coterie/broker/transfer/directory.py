@@ -18,6 +18,8 @@ from coterie.broker.shell.process import wall_clock_ms
 from coterie.broker.topics.registry import Topics
 from coterie.broker.topics.topic import Topic
 from coterie.storage.checkpoints import META
+from coterie.storage.directory import is_log, partition_of
+from coterie.storage.disk import OsDisk
 from coterie.storage.files import unusable
 from coterie.storage.log.contract import DirectoryInUse, DirectoryUnusable
 from coterie.storage.log.partition import PartitionLog
@@ -39,12 +41,18 @@ def check_used(directory: Path) -> None:
     """Raise `CoterieError` where no broker has been: a start would make a directory a broker's, and folders
     with a number at the end of their names are other people's, too.
     """
-    used = any((directory / name).exists() for name in (META, METADATA))
-    if not used and not any(directory.glob("*-[0-9]*/[0-9]*.log")):
-        raise CoterieError(
-            f"{directory} holds nothing of a broker's, neither a {META} nor a segment of a log; name the"
-            " directory that a broker has kept its topics in"
-        )
+    disk, where = OsDisk(), str(directory)
+    try:
+        used = {META, METADATA}.intersection(disk.files(where))
+        logs = [f"{where}/{name}" for name in disk.directories(where) if partition_of(name)]
+        if used or any(is_log(disk.files(log)) for log in logs):
+            return
+    except OSError as error:
+        raise CoterieError(unusable(where, error)) from error
+    raise CoterieError(
+        f"{directory} holds nothing of a broker's, neither a {META} nor a segment of a log; name the"
+        " directory that a broker has kept its topics in"
+    )
 
 
 @contextmanager
