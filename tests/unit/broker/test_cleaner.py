@@ -58,7 +58,7 @@ def make_dirty(rig: Rig, name: str) -> None:
         )
 
 
-def test_one_log_is_compacted_at_a_time(rig: Rig):
+def test_logs_are_compacted_one_after_the_other_until_none_needs_it(rig: Rig):
     beside = Beside()
     cleaner = Cleaner(rig.store, rig.node.clock, beside)
 
@@ -68,8 +68,10 @@ def test_one_log_is_compacted_at_a_time(rig: Rig):
 
     result, finish = beside.begun[0]
     finish(result)
-    cleaner.tick(NOW_MS)
     assert beside.directories() == ["data/a-0", "data/b-0"]
+    result, finish = beside.begun[1]
+    finish(result)
+    assert len(beside.begun) == 2
 
 
 def test_a_log_that_cannot_be_compacted_waits_a_while_and_the_next_has_its_turn(rig: Rig):

@@ -175,11 +175,13 @@ class OneLog(Time):
         while not holds():
             self.step()
 
-    def create_log(self, topic: str, partition: int, topic_id: UUID, config: LogConfig) -> RemoteLog:
+    def create_log(
+        self, topic: str, partition: int, topic_id: UUID, config: LogConfig, partition_id: int = PARTITION
+    ) -> RemoteLog:
         """Return a log that is led in a leader epoch that nobody has led it in."""
         name = TopicPartition(topic, partition)
-        epochs = [epoch for epoch, _ in self.engine.tables.epochs(PARTITION)]
-        wanted = LogToOpen(name, PARTITION, max(epochs, default=-1) + 1, config)
+        epochs = [epoch for epoch, _ in self.engine.tables.epochs(partition_id)]
+        wanted = LogToOpen(name, partition_id, max(epochs, default=-1) + 1, config)
         self.store.open([wanted], lambda *opened: None)
         while name not in self.logs:
             self.step()

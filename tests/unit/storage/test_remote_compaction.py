@@ -25,6 +25,7 @@ from store_rig import (
     offsets,
 )
 
+from coterie.base.ids import TopicPartition
 from coterie.storage import cleaning
 from coterie.storage.compaction import run_compaction
 from coterie.storage.config import LogConfig
@@ -33,7 +34,13 @@ from coterie.storage.log.contract import OffsetAt
 from coterie.storage.memory import MemoryDisk, MemoryStore
 from coterie.storage.remote import compaction as machine
 from coterie.storage.remote import pretended_compaction, recalled
-from coterie.storage.remote.compacting import ACTIVE_BYTES, AGAIN_MS, LogCompaction
+from coterie.storage.remote.compacting import (
+    ACTIVE_BATCHES,
+    ACTIVE_BYTES,
+    AGAIN_MS,
+    FAILED_MS,
+    LogCompaction,
+)
 from coterie.storage.remote.compaction import (
     Compacted,
     CompactedTo,
@@ -75,7 +82,7 @@ def a_log(store: OneLog, config: LogConfig = CONFIG) -> RemoteLog:
 
 def keep_house(store: OneLog, now_ms: int = NOW) -> None:
     """Have what is due done."""
-    store.now_ms += AGAIN_MS
+    store.now_ms += FAILED_MS
     store.store.compaction.tick(store.now_ms, now_ms, now_ms)
     store.settle()
 
@@ -255,6 +262,43 @@ def test_of_a_large_part_not_all_of_the_segment_that_would_grow_is_waited_for(st
     assert log.compaction.need(NOW)
 
 
+def test_nor_of_many_batches_though_they_are_small_whoever_opens_the_log_then(store: OneLog):
+    config = a_config(**{**SETTINGS, "segment_bytes": 1 << 30})
+    log = store.create_log(*ORDERS, TOPIC_ID, config)
+    for _ in range(ACTIVE_BATCHES - 1):
+        log.append(keyed(("k", "v")), now_ms=NOW)
+    assert log.compaction.need(NOW) is None
+    store.close()
+    store = a_store(store.engine.tables, config, tail_bytes=store.store.cache.limit)
+    log = store.logs[ORDERS]
+    assert log.compaction.need(NOW) is None
+
+    log.append(keyed(("k", "v")), now_ms=NOW)
+    assert log.compaction.need(NOW)
+    keep_house(store)
+    assert offsets(log) == [ACTIVE_BATCHES - 2, ACTIVE_BATCHES - 1]
+
+    for _ in range(ACTIVE_BATCHES - 1):
+        log.append(keyed(("k", "v")), now_ms=NOW)
+    assert log.compaction.need(NOW) is None
+    log.append(keyed(("k", "v")), now_ms=NOW)
+    assert log.compaction.need(NOW)
+
+
+def test_logs_are_compacted_one_after_the_other_until_none_needs_it():
+    store = a_store()
+    others = [TopicPartition("orders", 1 + number) for number in range(3)]
+    logs = [a_log(store)]
+    for number, name in enumerate(others):
+        logs.append(store.create_log(*name, TOPIC_ID, CONFIG, PARTITION + 1 + number))
+        for place in range(ROWS):
+            logs[-1].append(keyed((f"k{place % 3}", f"v{place:060d}")), now_ms=NOW)
+
+    keep_house(store)
+
+    assert [len(offsets(log)) for log in logs] == [4] * 4
+
+
 @pytest.mark.parametrize(
     "settings",
     [
@@ -381,11 +425,17 @@ def test_a_log_is_left_alone_for_a_while_once_it_was_compacted(store: OneLog):
     choose = store.engine.choose
     store.engine.choose = lambda name: [asked.append(name), choose(name)][1]  # type: ignore[func-returns-value]
 
+    begun_ms = store.now_ms
     for _ in range(5):
-        store.store.compaction.tick(store.now_ms, NOW, NOW)
+        store.store.compaction.tick(begun_ms, NOW, NOW)
         _written_on(store.logs[ORDERS])
-
+    store.store.compaction.tick(begun_ms + AGAIN_MS - 1, NOW, NOW)
+    store.settle()
     assert asked.count("save-compacted") == 1
+
+    store.store.compaction.tick(begun_ms + AGAIN_MS, NOW, NOW)
+    store.settle()
+    assert asked.count("save-compacted") == 2
 
 
 def test_a_log_that_is_damaged_is_compacted_no_more_and_stays_as_it_is(store: OneLog):
@@ -628,7 +678,7 @@ class SideBySide:
         assert in_files.compacting.finish(run_compaction(plan, self.disk), self.now_ms)
         assert isinstance(answered[0], Compacted)
         assert (answered[0].whole, answered[0].upto) == (True, plan.upto)
-        in_rows.compaction.finish(answered[0])
+        in_rows.compaction.finish(answered[0], in_rows.compaction.dirty_batches)
 
     def reopen(self) -> None:
         self.files.close()

@@ -177,6 +177,7 @@ class Cleaner:
                 self._not_before_ms[one] = now_ms + RETRY_MS
             if swapped:
                 log.info("compacted %s from %d to %d bytes", one.directory, before, one.size_bytes)
+                self._compact_next(now_ms)
 
         return finish
 

@@ -22,16 +22,19 @@ from coterie.storage.remote.compaction import (
 from coterie.storage.remote.session import Broken
 
 if TYPE_CHECKING:
+    from coterie.storage.config import LogConfig
     from coterie.storage.remote.log import RemoteLog
     from coterie.storage.remote.store import RemoteStore
 
 log = logging.getLogger("coterie.storage")
 
 ACTIVE_BYTES = 4 << 20
-"""So much of a log at least is left as it is, or segment.bytes where that is less: whoever leads next reads
-it.
+ACTIVE_BATCHES = 4_096
+"""So much of a log at least is left as it is, segment.bytes where that is less, or so many batches, whichever
+it has first: whoever leads next reads it, and where commits come one by one each is a row, which costs the
+database by itself.
 """
-AGAIN_MS = 60_000
+AGAIN_MS, FAILED_MS = 15_000, 60_000
 """So long a log is left alone that was compacted, or could not be: who reads of it what was there before is
 done by the next time.
 """
@@ -57,14 +60,22 @@ class LogCompaction:
         """Whether rows have been replaced since the log was opened."""
         self.oldest_ms: int | None = None
         """The time of the first batch that was not compacted, None if there is none."""
+        self.dirty_batches = 0
+        """How many have come since the last compaction began."""
         self._clean_bytes = 0
         self._counted_from = of.start_offset
 
-    def take_row(self, last_offset: int, size: int, timestamp_ms: int) -> None:
+    def take_row(self, last_offset: int, size: int, batches: int, timestamp_ms: int) -> None:
         """Take note of a row that was there when the log was opened."""
         if last_offset < self.compacted_to:
             self._clean_bytes += size
-        elif self.oldest_ms is None:
+        else:
+            self.take_dirty(batches, timestamp_ms)
+
+    def take_dirty(self, batches: int, timestamp_ms: int) -> None:
+        """Take note of batches that were not compacted; the first has a record of that time."""
+        self.dirty_batches += batches
+        if self.oldest_ms is None:
             self.oldest_ms = timestamp_ms
 
     def take_deleted(self, last_offset: int, size: int) -> None:
@@ -87,8 +98,7 @@ class LogCompaction:
         oldest_ms = now_ms if known_ms is None or known_ms < 0 else known_ms
         if 0 < config.min_compaction_lag_ms > now_ms - oldest_ms:
             return None
-        enough = min(config.segment_bytes, ACTIVE_BYTES)
-        if of.size_bytes - self._clean_bytes < enough and now_ms - oldest_ms < config.roll_ms:
+        if not self._has_enough(config) and now_ms - oldest_ms < config.roll_ms:
             return None
         return need_of(
             config,
@@ -97,6 +107,11 @@ class LogCompaction:
             oldest_dirty_ms=oldest_ms,
             now_ms=now_ms,
         )
+
+    def _has_enough(self, config: LogConfig) -> bool:
+        dirty_bytes = self._log.size_bytes - self._clean_bytes
+        enough = min(config.segment_bytes, ACTIVE_BYTES)
+        return dirty_bytes >= enough or self.dirty_batches >= ACTIVE_BATCHES
 
     @property
     def _first_dirty(self) -> int:
@@ -136,10 +151,11 @@ class LogCompaction:
             listed=frozenset(span.last_offset for span in of.aborted_spans()),
         )
 
-    def finish(self, done: Compacted) -> None:
-        """Go by what a compaction has left."""
+    def finish(self, done: Compacted, dirty_batches: int) -> None:
+        """Go by what a compaction has left; so many batches were dirty when it began."""
         self.was_changed |= done.removed_bytes > 0 or done.whole
         if done.whole:
+            self.dirty_batches -= dirty_batches
             self.compacted_to, self._clean_bytes = done.upto, done.clean_bytes
             self._counted_from = done.start_offset
             following = next(self._log.tail.since(done.upto), None)
@@ -150,8 +166,8 @@ class LogCompaction:
 class RemoteCompaction:
     """Has the logs of a store compacted, one at a time, as one Kafka cleaner thread."""
 
-    def __init__(self, store: RemoteStore, compactor: Compactor | None) -> None:
-        self._store, self._compactor = store, compactor
+    def __init__(self, store: RemoteStore, compactor: Compactor | None, clock: Callable[[], int]) -> None:
+        self._store, self._compactor, self._clock = store, compactor, clock
         self._compacting = False
         self._refused = False  # whether the database could not be asked, and that was told
         self._not_before_ms: WeakKeyDictionary[RemoteLog, int] = WeakKeyDictionary()
@@ -159,7 +175,7 @@ class RemoteCompaction:
         self._uncleanable: WeakSet[RemoteLog] = WeakSet()
 
     def tick(self, now_ms: int, today_ms: int, wall_ms: int) -> None:
-        """Have the log compacted that needs it most, unless one is being compacted."""
+        """Have logs compacted, unless one is: what needs it most, then the next, until none needs it."""
         if self._compacting or self._compactor is None:
             return
         waiting = list(self._waiting(tuple(self._store.logs.values()), now_ms, today_ms))
@@ -167,14 +183,22 @@ class RemoteCompaction:
             return
         _, one = max(waiting, key=lambda entry: entry[0])
         self._compacting = True
-        self._not_before_ms[one] = now_ms + AGAIN_MS
+        self._not_before_ms[one] = now_ms + FAILED_MS
         wanted = one.compaction.wanted(self._store.broker_epoch, today_ms, wall_ms)
-        history = self._store.history
+        dirty_batches = one.compaction.dirty_batches
+        history, begun_ms = self._store.history, self._clock()
 
         def done(answer: Compacted | Broken) -> None:
             self._compacting = False
-            if not one.closed and self._store.history == history:
-                self._take(one, answer)
+            if self._store.history != history:
+                return
+            if not one.closed:
+                if not isinstance(answer, Broken) and answer.whole:
+                    self._not_before_ms[one] = now_ms + AGAIN_MS
+                self._take(one, answer, dirty_batches)
+            if not isinstance(answer, Broken):
+                took_ms = self._clock() - begun_ms
+                self.tick(now_ms + took_ms, today_ms + took_ms, wall_ms + took_ms)
 
         self._compactor.compact(wanted, done, history=history)
 
@@ -188,7 +212,7 @@ class RemoteCompaction:
             if need is not None:
                 yield need, one
 
-    def _take(self, one: RemoteLog, answer: Compacted | Broken) -> None:
+    def _take(self, one: RemoteLog, answer: Compacted | Broken, dirty_batches: int) -> None:
         if isinstance(answer, Broken):
             if not self._refused:
                 log.warning("%s cannot be compacted for now: %s", one.name, answer.reason)
@@ -200,7 +224,7 @@ class RemoteCompaction:
             self._uncleanable.add(one)
             log.error("%s is not compacted any more: %s", one.name, answer.damage)
         before = one.size_bytes
-        one.compaction.finish(answer)
+        one.compaction.finish(answer, dirty_batches)
         if answer.removed_bytes and not answer.whole:  # some of it may be in memory as it was
             self._store.retention.doubt(one)
         if answer.whole:

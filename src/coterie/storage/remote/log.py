@@ -249,8 +249,7 @@ class RemoteLog(PlacingLog):
         self.tail.keep(flight.data, place.spans)
         if place.has_producers:
             self._note_ended(learn(self._state.producers, place))
-        if self.compaction.oldest_ms is None:
-            self.compaction.oldest_ms = place.spans[0][2]
+        self.compaction.take_dirty(len(place.spans), place.spans[0][2])
         end = self._state.end_offset = place.next_offset
         landed = []
         while waiting and waiting[0][0] < end:
@@ -314,7 +313,9 @@ class RemoteLog(PlacingLog):
         state = self._state
         if row.leader_epoch > self.latest_epoch:
             state.epochs = begun(state.epochs, row.leader_epoch, row.base_offset)
-        self.compaction.take_row(row.last_offset, row.size, read_header(row.heads).max_timestamp)
+        batches = len(row.heads) // HEADER_SIZE
+        timestamp_ms = read_header(row.heads).max_timestamp
+        self.compaction.take_row(row.last_offset, row.size, batches, timestamp_ms)
         state.end_offset = max(state.end_offset, row.last_offset + 1)
         return learn_heads(state.producers, row.heads)
 

@@ -151,7 +151,7 @@ class RemoteStore:
         self.recalls = RecallCache(self._read_rows, clock, recalled_bytes)
         self._searches = TimelyReads(self._read_rows, clock, later)
         self.retention = RemoteRetention(self, reader)
-        self.compaction = RemoteCompaction(self, compactor)
+        self.compaction = RemoteCompaction(self, compactor, clock)
         self._held_bytes_max = held_bytes_max
         self._new_session = new_session
         self._reader = reader
