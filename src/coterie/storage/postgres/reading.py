@@ -39,7 +39,7 @@ log = logging.getLogger("coterie.storage")
 
 ROWS_WITH_DATA = 256
 """Of a log of which not all data is wanted that of so many rows is read at most."""
-ROWS_FEW, FEW_BYTES = 6_000, 16 << 20
+ROWS_FEW, FEW_BYTES = 10_000, 16 << 20
 """To count rows takes nearly as long as to read them, and those of a longer log are counted in vain."""
 READ_BYTES = 4 << 20
 """What holds more is not read at once, unless it is one log."""
