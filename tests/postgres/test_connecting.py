@@ -129,6 +129,7 @@ LIMITED = {
     "lock_timeout": "'50ms'",
     "idle_session_timeout": "'2s'",
     "jit": "on",
+    "enable_bitmapscan": "on",
 }
 
 
@@ -142,7 +143,7 @@ def test_what_a_database_limits_applications_to_is_nothing_to_a_broker(server: S
     for name, value in LIMITED.items():
         server.sql("postgres", f"ALTER DATABASE {database} SET {name} = {value}")
 
-    assert asyncio.run(settings()) == ["read committed", "0", "0", "0", "off"]
+    assert asyncio.run(settings()) == ["read committed", "0", "0", "0", "off", "off"]
 
 
 def test_where_no_host_can_be_used_the_last_one_says_why(server: Server, closed: int):

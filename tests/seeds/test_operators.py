@@ -25,7 +25,7 @@ from coterie.broker.cluster.changes import (
 from coterie.broker.cluster.image import Image, PartitionRow
 from coterie.broker.cluster.leaders import moved_to
 
-SEEDS = range(8)
+SEEDS = range(16)
 HUNTED = (172, *range(60))  # that one first which has found the planted fault
 OPERATE = "operate"
 
