@@ -193,7 +193,7 @@ def test_a_log_is_compacted_beside_the_broker(address: DatabaseAddress):
         assert isinstance(answered[0], Broken)
         assert isinstance(answered[1], Compacted)
         assert (answered[1].whole, answered[1].upto) == (True, 29)
-        log.compaction.finish(answered[1])
+        log.compaction.finish(answered[1], log.compaction.dirty_batches)
         assert [record.offset for record in everything(log)] == [26, 27, 28, 29]  # type: ignore[arg-type]
     again = OneLogInPostgres(address, 2, a_config(**SETTINGS), tail_bytes=1 << 20)
     with contextlib.closing(again):

@@ -74,6 +74,21 @@ async def until_rows(database: InPostgres, count: int) -> None:
             pass
 
 
+def test_the_server_reads_and_plans_an_append_once(play: Play):
+    async def scene(_: InPostgres, lane: Asking) -> None:
+        await lane.reopen(1)
+        for offset in range(20):
+            assert await lane.append(1, a_chunk(offset)) == Inserted(1)
+        assert lane.session._connection is not None
+        connection = lane.session._connection._connection
+        planned = "SELECT custom_plans, generic_plans FROM pg_prepared_statements WHERE statement = $1"
+        custom, generic = await connection.fetchrow(planned, lane_session.APPEND)
+        assert custom + generic == 20
+        assert custom <= 5  # PostgreSQL compares so many with the one that it keeps
+
+    play(scene)  # type: ignore[arg-type]
+
+
 def test_who_shuts_the_gate_waits_for_what_has_passed_it(play: Play, address: DatabaseAddress):
     async def scene(database: InPostgres, lane: Asking) -> None:
         await lane.reopen(1)
