@@ -6,6 +6,7 @@ import asyncio
 import logging
 import math
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -40,6 +41,47 @@ def test_what_computes_runs_in_another_process_and_its_end_is_told_in_the_loop(
 
 
 @pytest.mark.slow
+def test_one_process_does_what_comes_and_ends_when_nothing_comes_for_a_while():
+    """Each compaction of commits had a process of its own, which took as long to start as it worked."""
+
+    async def ask() -> tuple[list[int], list[int]]:
+        beside, told = Beside(asyncio.get_running_loop(), idle_s=0.1), asyncio.Queue[int]()
+        beside(os.getpid, (), told.put_nowait, computes=True)
+        beside(os.getpid, (), told.put_nowait, computes=True)
+        first = [await told.get(), await told.get()]
+        beside(os.getpid, (), told.put_nowait, computes=True)
+        first.append(await told.get())
+        while beside._worker is not None:  # noqa: ASYNC110  it is a thread that ends it
+            await asyncio.sleep(0.01)
+        beside(os.getpid, (), told.put_nowait, computes=True)
+        return first, [await told.get()]
+
+    first, later = asyncio.run(ask())
+
+    assert len({*first}) == 1
+    assert later[0] != first[0]
+    with pytest.raises(ProcessLookupError):
+        os.kill(first[0], 0)
+
+
+@pytest.mark.slow
+def test_work_whose_process_is_killed_has_failed_and_the_next_has_another(caplog: pytest.LogCaptureFixture):
+    async def ask() -> list[Any]:
+        beside, told = Beside(asyncio.get_running_loop()), asyncio.Queue[Any]()
+        for work, arguments in ((os.getpid, ()), (os.kill, (0, signal.SIGKILL)), (math.sqrt, (4,))):
+            given = (found[0], signal.SIGKILL) if work is os.kill else arguments
+            beside(work, given, told.put_nowait, computes=True)
+            found.append(await told.get())
+        return found
+
+    found: list[Any] = []
+    with caplog.at_level(logging.CRITICAL):
+        asyncio.run(ask())
+
+    assert found[1:] == [None, 2]
+
+
+@pytest.mark.slow
 def test_a_stop_ends_what_is_computed_and_says_nothing_of_it(caplog: pytest.LogCaptureFixture):
     """The interpreter waits for its threads: a compaction of an hour held a stop up for as long."""
     told: list[Any] = []
@@ -48,7 +90,7 @@ def test_a_stop_ends_what_is_computed_and_says_nothing_of_it(caplog: pytest.LogC
         beside = Beside(asyncio.get_running_loop())
         for _ in range(2):
             beside(time.sleep, (AN_HOUR_S,), told.append, computes=True)
-        while beside._process is None:  # noqa: ASYNC110  it is a thread that starts it
+        while beside._worker is None:  # noqa: ASYNC110  it is a thread that starts it
             await asyncio.sleep(0.01)
         beside.stop()
         await asyncio.gather(*beside._running)
