@@ -293,15 +293,17 @@ def test_a_fetch_is_told_who_leads_where_clients_go_there(brokers: Brokers, vers
         assert endpoints(answer) == [(3, "broker3", 9_093, "rack3")]
 
 
-def test_without_a_leader_the_epoch_alone_is_told(brokers: Brokers):
-    brokers.elect(2)
-    epoch = brokers.elect(None)
+def test_of_a_partition_that_nobody_leads_nothing_is_told_beside_one_that_somebody_does(brokers: Brokers):
+    """librdkafka 2.16.1 takes an index that nobody has written for that of a partition whose leader is -1."""
+    brokers.elect(None)
+    epoch = brokers.elect(3, TopicPartition("orders", 1))
+    rig = brokers[1]
 
-    answer = brokers[2].client().ask(FETCH, 17, **fetch_terms(brokers[2], 17))
+    answer = rig.client().ask(FETCH, 17, **fetch_terms(rig, 17, partitions=(0, 1)))
 
-    told = fetched(answer).current_leader
-    assert (told.leader_id, told.leader_epoch) == (-1, epoch)
-    assert endpoints(answer) == []
+    told = [one.current_leader for one in answer.responses[0].partitions]
+    assert [(one.leader_id, one.leader_epoch) for one in told] == [(-1, -1), (3, epoch)]
+    assert endpoints(answer) == [(3, "broker3", 9_093, "rack3")]
 
 
 def endpoints(answer: Any) -> list[tuple[int, str, int, str | None]]:

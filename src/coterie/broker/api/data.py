@@ -95,16 +95,20 @@ class CurrentLeaders:
         self._nodes: dict[int, NodeEndpoint] = {}
 
     def add(self, topic: str, partition: int, values: dict[str, Any]) -> dict[str, Any]:
-        """Return the fields of a partition's answer, with its leader and epoch if the client lacks them."""
+        """Return the fields of a partition's answer, with its leader and epoch if the client lacks them.
+
+        Where nobody leads none is named. Apache Kafka names -1, which tells a client nothing: librdkafka
+        2.16.1 counts it, takes no partition for it, and reads memory that nobody has written for one.
+        """
         if values["error_code"] not in WRONG_LEADER or self._version < CURRENT_LEADER_SINCE[self._api]:
             return values
         leader = self._leadership.leader_of(topic, partition)
-        if leader is not None:
-            self._nodes[leader.node_id] = leader
+        if leader is None:
+            return values
+        self._nodes[leader.node_id] = leader
         cls = entity(self._api, self._version, "LeaderIdAndEpoch", "response")
-        node_id = -1 if leader is None else leader.node_id
         epoch = self._leadership.leader_epoch(topic, partition)
-        return {**values, "current_leader": build(cls, leader_id=node_id, leader_epoch=epoch)}
+        return {**values, "current_leader": build(cls, leader_id=leader.node_id, leader_epoch=epoch)}
 
     def where(self) -> dict[str, Any]:
         """Return the field with the addresses of those that were named."""
