@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from coterie.storage.remote.compaction import CompactionWanted
     from coterie.storage.remote.reading import (
         DeletedRow,
+        LogLed,
         LogWanted,
         RetainedLog,
         RetentionWanted,
@@ -135,11 +136,11 @@ class ReachedReader:
         """Read logs."""
         self._ask(partial(self._reader.read_logs, wanted), done, history)
 
-    def find_unbegun(
-        self, led: Sequence[LogWanted], done: Callable[[Sequence[int] | Broken], None], *, history: str
+    def find_lacking(
+        self, led: Sequence[LogLed], done: Callable[[Sequence[int] | Broken], None], *, history: str
     ) -> None:
-        """Find leader epochs that have not begun."""
-        self._ask(partial(self._reader.find_unbegun, led), done, history)
+        """Find the partitions that lack a leader epoch, or a compaction."""
+        self._ask(partial(self._reader.find_lacking, led), done, history)
 
     def read_rows(
         self, wanted: RowsWanted, done: Callable[[StoredRows | Broken], None], *, history: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from threading import Thread
 from typing import Any
@@ -27,6 +27,7 @@ from coterie.storage.remote.compaction import (
     SpansWanted,
     Statement,
 )
+from coterie.storage.remote.reading import LogLed
 from coterie.storage.remote.session import Broken
 from unit.storage.store_rig import NOW, a_config, everything, keyed
 
@@ -195,6 +196,13 @@ def test_a_log_is_compacted_beside_the_broker(address: DatabaseAddress):
         assert (answered[1].whole, answered[1].upto) == (True, 29)
         log.compaction.finish(answered[1], log.compaction.dirty_batches)
         assert [record.offset for record in everything(log)] == [26, 27, 28, 29]  # type: ignore[arg-type]
+
+        lacking: list[Sequence[int] | Broken] = []
+        for upto in (29, 30):
+            led = [LogLed(PARTITION, log.latest_epoch, upto)]
+            life.store._reader.find_lacking(led, lacking.append, history=history)
+        life.until(lambda: len(lacking) == 2)
+        assert lacking == [[], [PARTITION]]
     again = OneLogInPostgres(address, 2, a_config(**SETTINGS), tail_bytes=1 << 20)
     with contextlib.closing(again):
         opened = next(iter(again.logs.values()))

@@ -10,6 +10,7 @@ from coterie.storage.log.aborted import AbortedSpan
 from coterie.storage.postgres.reading import FEW_BYTES
 from coterie.storage.remote.reading import (
     DeletedRow,
+    LogLed,
     LogWanted,
     RemoteReader,
     RetainedLog,
@@ -77,11 +78,11 @@ async def save(
         return await answered
 
 
-async def unbegun(database: LaneDatabase, *led: tuple[int, int], history: str = "") -> Sequence[int] | Broken:
-    """Return the partitions in which an epoch has not begun."""
+async def lacking(database: LaneDatabase, *led: tuple[int, ...], history: str = "") -> Sequence[int] | Broken:
+    """Return the partitions that lack an epoch, or a compaction."""
     answered: asyncio.Future[Sequence[int] | Broken] = asyncio.get_running_loop().create_future()
-    asked = [LogWanted(*one) for one in led]
-    database.reader().find_unbegun(asked, answered.set_result, history=history or database.history)
+    asked = [LogLed(*one) for one in led]
+    database.reader().find_lacking(asked, answered.set_result, history=history or database.history)
     async with asyncio.timeout(ANSWERED_WITHIN_S):
         return await answered
 
@@ -149,11 +150,11 @@ def test_an_epoch_that_has_begun_stays_where_it_has_and_none_begins_behind_a_lat
     play(scene)
 
 
-def test_it_is_known_which_epochs_have_not_begun(play: Play):
+def test_it_is_known_which_epochs_have_not_begun_and_which_compactions_are_lacking(play: Play):
     async def scene(database: LaneDatabase, lane: Asking) -> None:
         await read(database, (1, 4), (2, 6))
-        assert await unbegun(database, (3, 1), (1, 4), (2, 5)) == [2, 3]
-        assert await unbegun(database) == []
+        assert await lacking(database, (3, 1), (1, 4), (2, 5)) == [2, 3]
+        assert await lacking(database) == []
 
     play(scene)
 
@@ -189,7 +190,7 @@ def test_a_database_of_another_history_is_not_asked(play: Play):
         reader = database.reader()
         assert isinstance(await read(database, (1, 4), reader=reader, history="another"), Broken)
         assert isinstance(await save(database, (1, 1, 3), history="another"), Broken)
-        assert isinstance(await unbegun(database, (1, 4), history="another"), Broken)
+        assert isinstance(await lacking(database, (1, 4), history="another"), Broken)
         assert await read(database, (1, 3), reader=reader) == {1: StoredLog(1, 0, 0, [(3, 0)], [], [])}
 
     play(scene)

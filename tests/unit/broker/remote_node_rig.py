@@ -17,6 +17,7 @@ from coterie.storage.remote.log import RemoteLog
 from coterie.storage.remote.pretended import Fate, PretendedEngine, PretendedReader, Tables
 from coterie.storage.remote.reading import (
     DeletedRow,
+    LogLed,
     LogWanted,
     RetainedLog,
     RetentionWanted,
@@ -73,10 +74,10 @@ class ReaderAtHand:
     ) -> None:
         self.asked.append(lambda: done(self.tables.read_logs(wanted)))
 
-    def find_unbegun(
-        self, led: Sequence[LogWanted], done: Callable[[Sequence[int] | Broken], None], *, history: str
+    def find_lacking(
+        self, led: Sequence[LogLed], done: Callable[[Sequence[int] | Broken], None], *, history: str
     ) -> None:
-        self.asked.append(lambda: done(self.tables.unbegun(led)))
+        self.asked.append(lambda: done(self.tables.lacking(led)))
 
     def read_rows(
         self, wanted: RowsWanted, done: Callable[[StoredRows | Broken], None], *, history: str

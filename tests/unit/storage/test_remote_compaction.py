@@ -38,7 +38,7 @@ from coterie.storage.remote.compacting import (
     ACTIVE_BATCHES,
     ACTIVE_BYTES,
     AGAIN_MS,
-    FAILED_MS,
+    OTHERWISE_MS,
     LogCompaction,
 )
 from coterie.storage.remote.compaction import (
@@ -82,8 +82,12 @@ def a_log(store: OneLog, config: LogConfig = CONFIG) -> RemoteLog:
 
 def keep_house(store: OneLog, now_ms: int = NOW) -> None:
     """Have what is due done."""
-    store.now_ms += FAILED_MS
-    store.store.compaction.tick(store.now_ms, now_ms, now_ms)
+    store.now_ms += OTHERWISE_MS
+
+    def tick() -> None:
+        store.store.compaction.tick(now_ms, now_ms, tick)
+
+    tick()
     store.settle()
 
 
@@ -324,6 +328,9 @@ def test_rows_that_are_too_young_stay_and_those_before_them_do_not(store: OneLog
     keep_house(store, NOW + 10_004)
 
     assert offsets(log) == [4, 5, 6, 7, 8, 9]
+    assert log.compaction.need(NOW + 10_004) is None
+    if log.at_hand(4):  # else its time is not known
+        assert log.compaction.need(NOW + 10_006)
 
 
 def test_a_tombstone_stays_for_a_while_and_what_it_deletes_does_not(store: OneLog):
@@ -425,15 +432,25 @@ def test_a_log_is_left_alone_for_a_while_once_it_was_compacted(store: OneLog):
     choose = store.engine.choose
     store.engine.choose = lambda name: [asked.append(name), choose(name)][1]  # type: ignore[func-returns-value]
 
-    begun_ms = store.now_ms
+    ended_ms: list[int] = []
+
+    def tick() -> None:
+        store.store.compaction.tick(NOW, NOW, again)
+
+    def again() -> None:
+        ended_ms.append(store.now_ms)
+        tick()
+
     for _ in range(5):
-        store.store.compaction.tick(begun_ms, NOW, NOW)
+        tick()
         _written_on(store.logs[ORDERS])
-    store.store.compaction.tick(begun_ms + AGAIN_MS - 1, NOW, NOW)
+    store.now_ms = ended_ms[0] + AGAIN_MS - 1
+    tick()
     store.settle()
     assert asked.count("save-compacted") == 1
 
-    store.store.compaction.tick(begun_ms + AGAIN_MS, NOW, NOW)
+    store.now_ms = ended_ms[0] + AGAIN_MS
+    tick()
     store.settle()
     assert asked.count("save-compacted") == 2
 
@@ -530,6 +547,20 @@ def test_a_log_that_was_compacted_is_led_anew_where_the_database_has_gone_back(s
     store.pass_ms(1_000)
 
     assert store.told == ["lost"]
+
+
+def test_a_log_that_was_compacted_goes_on_where_another_database_has_all_of_it(store: OneLog):
+    """A standby that is promoted has another history, and all that was committed."""
+    log = a_log(store)
+    keep_house(store)
+    assert offsets(log) == [26, 27, 28, 29]
+
+    store.engine.history = "promoted"
+    store.store.go_on("promoted")
+    store.settle()
+
+    assert store.told == []
+    assert log.append(keyed(("k0", "v")), now_ms=NOW).base_offset == ROWS
 
 
 def test_a_lane_misses_nothing_that_was_compacted(store: OneLog):
@@ -797,7 +828,10 @@ def what_is_not_decided_is_compacted(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_log_goes_on_that_is_as_it_was_before_it_was_compacted(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(LogCompaction, "was_changed", property(lambda _: False, lambda *_: None), raising=False)
+    real = Tables.lacking
+    patch.setattr(
+        Tables, "lacking", lambda tables, led: real(tables, [one._replace(compacted_to=0) for one in led])
+    )
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from coterie.storage.remote import store as store_module
 from coterie.storage.remote.lane import SILENCE_MS
 from coterie.storage.remote.log import RemoteLog
 from coterie.storage.remote.pretended import BROKEN, Fate, PretendedEngine, PretendedReader
-from coterie.storage.remote.reading import LogWanted, StoredLog
+from coterie.storage.remote.reading import LogLed, LogWanted, StoredLog
 from coterie.storage.remote.session import Broken
 from coterie.storage.remote.store import LogToOpen, RemoteStore
 from unit.storage.remote_rig import Time
@@ -576,7 +576,7 @@ def test_a_log_is_lost_whose_leader_epoch_has_not_begun_in_the_engine_that_goes_
     brokers.engine.go_away(to=mark)
     brokers.engine.come_back()
     brokers.engine.tables.lead(IDS[OTHERS], 0)
-    brokers.fates["find-unbegun"] = [Fate(effect_ms=None, failure=BROKEN)]
+    brokers.fates["find-lacking"] = [Fate(effect_ms=None, failure=BROKEN)]
     drained: list[str] = []
     broker.append("behind what is lost")
 
@@ -615,11 +615,11 @@ class CountingReader(PretendedReader):
 
     looks = 0
 
-    def find_unbegun(
-        self, led: Sequence[LogWanted], done: Callable[[Sequence[int] | Broken], None], *, history: str
+    def find_lacking(
+        self, led: Sequence[LogLed], done: Callable[[Sequence[int] | Broken], None], *, history: str
     ) -> None:
         self.looks += 1
-        super().find_unbegun(led, done, history=history)
+        super().find_lacking(led, done, history=history)
 
 
 def test_where_a_database_that_went_back_goes_away_again_it_is_asked_ever_more_seldom(

@@ -161,25 +161,30 @@ class Cleaner:
             self._compacting = False
             now_ms = self._clock.now_ms()
             self._not_before_ms.pop(one, None)
-            if one.closed:
-                self._discard(plan)
-                return
-            if result is not None and result.damage:
-                self._leave_uncleaned(one, result.damage)
-                return
-            before = one.size_bytes
-            try:
-                swapped = result is not None and one.compacting.finish(result, now_ms)
-            except (OSError, StorageFailed) as error:
-                log.warning("%s: compaction failed: %s", one.directory, error)
-                swapped = False
-            if not swapped:
-                self._not_before_ms[one] = now_ms + RETRY_MS
-            if swapped:
-                log.info("compacted %s from %d to %d bytes", one.directory, before, one.size_bytes)
-                self._compact_next(now_ms)
+            self._put_in_place(one, plan, result, now_ms)
+            self._compact_next(now_ms)
 
         return finish
+
+    def _put_in_place(
+        self, one: PartitionLog, plan: CompactionPlan, result: CompactionResult | None, now_ms: int
+    ) -> None:
+        if one.closed:
+            self._discard(plan)
+            return
+        if result is not None and result.damage:
+            self._leave_uncleaned(one, result.damage)
+            return
+        before = one.size_bytes
+        try:
+            swapped = result is not None and one.compacting.finish(result, now_ms)
+        except (OSError, StorageFailed) as error:
+            log.warning("%s: compaction failed: %s", one.directory, error)
+            swapped = False
+        if swapped:
+            log.info("compacted %s from %d to %d bytes", one.directory, before, one.size_bytes)
+        else:
+            self._not_before_ms[one] = now_ms + RETRY_MS
 
     def _discard(self, plan: CompactionPlan) -> None:
         """Remove what was written for a log that is gone: the next of its name may lie there by now."""
@@ -190,9 +195,9 @@ class Cleaner:
 class Compacts(Protocol):
     """Has logs compacted."""
 
-    def tick(self, now_ms: int, today_ms: int, wall_ms: int) -> None:
+    def tick(self, today_ms: int, wall_ms: int, again: Callable[[], None]) -> None:
         """Begin what is due: things are as old as they are by `today_ms`, and `wall_ms` is the time to write
-        down.
+        down. `again` is called once that is done.
         """
         ...
 
@@ -240,10 +245,14 @@ class RemoteCleaner:
         """
         wall_ms = self._clock.wall_ms()
         self._store.retention.tick(now_ms, min(now_ms, wall_ms))
-        self._store.compaction.tick(now_ms, min(now_ms, wall_ms), wall_ms)
+        self._compact()
         if now_ms < self._next_expiry_ms:
             return
         self._next_expiry_ms = now_ms + EXPIRY_INTERVAL_MS
         today_ms = self._clock.wall_ms()
         for one in tuple(self._store.logs.values()):
             one.expire_producers(today_ms - one.config.producer_id_expiration_ms)
+
+    def _compact(self) -> None:
+        wall_ms = self._clock.wall_ms()
+        self._store.compaction.tick(min(self._clock.now_ms(), wall_ms), wall_ms, self._compact)

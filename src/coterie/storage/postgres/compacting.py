@@ -1,4 +1,4 @@
-"""Compactions over PostgreSQL, each in a process of its own and on a connection of its own.
+"""Compactions over PostgreSQL, in a process beside the broker, each on a connection of its own.
 
 A statement share-locks the rows by which its broker leads, as an append does its lane's: a takeover waits for
 it, and so does whoever gives the partition away. What comes later finds them no more.

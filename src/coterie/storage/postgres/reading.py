@@ -21,6 +21,7 @@ from coterie.storage.remote.chunk import Chunk
 from coterie.storage.remote.reading import (
     ALL_DATA,
     DeletedRow,
+    LogLed,
     LogWanted,
     RetainedLog,
     RetentionWanted,
@@ -123,8 +124,10 @@ LATERAL (
     WHERE behind < data_bytes), {END}) END AS data_from OFFSET 0) AS wanted,
 {PIECES}
 """
-UNBEGUN = """
-SELECT led.id FROM unnest($1::int[], $2::int[]) AS led (id, epoch) WHERE NOT EXISTS (
+LACKING = """
+SELECT led.id FROM unnest($1::int[], $2::int[], $3::bigint[]) AS led (id, epoch, compacted_to)
+LEFT JOIN coterie.logs AS log ON log.partition_id = led.id
+WHERE coalesce(log.compacted_to, 0) < led.compacted_to OR NOT EXISTS (
   SELECT FROM coterie.leader_epochs AS there WHERE there.partition_id = led.id AND there.epoch = led.epoch)
 ORDER BY led.id
 """
@@ -229,10 +232,10 @@ class PostgresReader:
     ) -> None:
         self._recalling.run(partial(read_rows, wanted), done, history)
 
-    def find_unbegun(
-        self, led: Sequence[LogWanted], done: Callable[[Sequence[int] | Broken], None], *, history: str
+    def find_lacking(
+        self, led: Sequence[LogLed], done: Callable[[Sequence[int] | Broken], None], *, history: str
     ) -> None:
-        self._opening.run(partial(_find_unbegun, led), done, history)
+        self._opening.run(partial(_find_lacking, led), done, history)
 
     def retain(
         self, wanted: RetentionWanted, done: Callable[[RetainedLog | Broken], None], *, history: str
@@ -449,10 +452,9 @@ async def _read_chunks(
     return found, None
 
 
-async def _find_unbegun(led: Sequence[LogWanted], connection: Connection) -> list[int]:
-    epochs = [one.leader_epoch for one in led]
-    rows = await connection.fetch(UNBEGUN, [one.partition_id for one in led], epochs)
-    return [one for (one,) in rows]
+async def _find_lacking(led: Sequence[LogLed], connection: Connection) -> list[int]:
+    columns = [[one[place] for one in led] for place in range(3)]
+    return [one for (one,) in await connection.fetch(LACKING, *columns)]
 
 
 async def read_rows(wanted: RowsWanted, connection: Connection) -> StoredRows:

@@ -34,9 +34,9 @@ ACTIVE_BATCHES = 4_096
 it has first: whoever leads next reads it, and where commits come one by one each is a row, which costs the
 database by itself.
 """
-AGAIN_MS, FAILED_MS = 15_000, 60_000
-"""So long a log is left alone that was compacted, or could not be: who reads of it what was there before is
-done by the next time.
+AGAIN_MS, OTHERWISE_MS = 15_000, 60_000
+"""So long a log is left alone once it was compacted, or could not be, or not to its end: who reads of it what
+was there before, for `OVERDUE_MS` at most, is done by the next time.
 """
 
 
@@ -56,8 +56,8 @@ class LogCompaction:
     def __init__(self, of: RemoteLog, compacted_to: int) -> None:
         self._log = of
         self.compacted_to = compacted_to
-        self.was_changed = False
-        """Whether rows have been replaced since the log was opened."""
+        self.is_unfinished = False
+        """Whether rows were replaced by a compaction that has not come to its end, and none has since."""
         self.oldest_ms: int | None = None
         """The time of the first batch that was not compacted, None if there is none."""
         self.dirty_batches = 0
@@ -103,7 +103,7 @@ class LogCompaction:
         return need_of(
             config,
             clean_bytes=self._clean_bytes,
-            dirty_bytes=self._settled_bytes(),
+            dirty_bytes=self._ripe_bytes(now_ms),
             oldest_dirty_ms=oldest_ms,
             now_ms=now_ms,
         )
@@ -124,12 +124,17 @@ class LogCompaction:
         """
         return min(self._log.last_stable_offset, self._log.high_watermark - 1)
 
-    def _settled_bytes(self) -> int:
+    def _ripe_bytes(self, now_ms: int) -> int:
         """Return the size of what was not compacted and may be."""
-        first, settled = self._first_dirty, self._settled
-        if first >= settled:
+        first, end = self._first_dirty, self._settled
+        lag_ms = self._log.config.min_compaction_lag_ms
+        if lag_ms > 0:
+            pieces = self._log.tail.pieces_since(first)
+            young = (one.base_offset for one in pieces if one.max_timestamp > now_ms - lag_ms)
+            end = min(end, next(young, end))
+        if first >= end:
             return 0
-        size = self._log.size_between(first, settled)
+        size = self._log.size_between(first, end)
         return max(0, size - self._clean_bytes) if first < self._log.tail.begins else size
 
     def wanted(self, broker_epoch: int, now_ms: int, wall_ms: int) -> CompactionWanted:
@@ -153,7 +158,7 @@ class LogCompaction:
 
     def finish(self, done: Compacted, dirty_batches: int) -> None:
         """Go by what a compaction has left; so many batches were dirty when it began."""
-        self.was_changed |= done.removed_bytes > 0 or done.whole
+        self.is_unfinished = not done.whole and (self.is_unfinished or done.removed_bytes > 0)
         if done.whole:
             self.dirty_batches -= dirty_batches
             self.compacted_to, self._clean_bytes = done.upto, done.clean_bytes
@@ -168,45 +173,52 @@ class RemoteCompaction:
 
     def __init__(self, store: RemoteStore, compactor: Compactor | None, clock: Callable[[], int]) -> None:
         self._store, self._compactor, self._clock = store, compactor, clock
-        self._compacting = False
+        self._compacting: RemoteLog | None = None
         self._refused = False  # whether the database could not be asked, and that was told
         self._not_before_ms: WeakKeyDictionary[RemoteLog, int] = WeakKeyDictionary()
         # Logs that are damaged where a compaction would read.
         self._uncleanable: WeakSet[RemoteLog] = WeakSet()
 
-    def tick(self, now_ms: int, today_ms: int, wall_ms: int) -> None:
-        """Have logs compacted, unless one is: what needs it most, then the next, until none needs it."""
+    def tick(self, today_ms: int, wall_ms: int, again: Callable[[], None]) -> None:
+        """Have the log compacted that needs it most, unless one is being compacted. `again` is called when it
+        is, for the next.
+        """
         if self._compacting or self._compactor is None:
             return
-        waiting = list(self._waiting(tuple(self._store.logs.values()), now_ms, today_ms))
+        waiting = list(self._waiting(tuple(self._store.logs.values()), today_ms))
         if not waiting:
             return
         _, one = max(waiting, key=lambda entry: entry[0])
-        self._compacting = True
-        self._not_before_ms[one] = now_ms + FAILED_MS
+        self._compacting = one
         wanted = one.compaction.wanted(self._store.broker_epoch, today_ms, wall_ms)
         dirty_batches = one.compaction.dirty_batches
-        history, begun_ms = self._store.history, self._clock()
+        history = self._store.history
 
         def done(answer: Compacted | Broken) -> None:
-            self._compacting = False
+            self._compacting = None
+            is_whole = not isinstance(answer, Broken) and answer.whole
+            self._not_before_ms[one] = self._clock() + (AGAIN_MS if is_whole else OTHERWISE_MS)
             if self._store.history != history:
+                if not one.closed:
+                    self._store.retention.doubt(one)
                 return
             if not one.closed:
-                if not isinstance(answer, Broken) and answer.whole:
-                    self._not_before_ms[one] = now_ms + AGAIN_MS
                 self._take(one, answer, dirty_batches)
             if not isinstance(answer, Broken):
-                took_ms = self._clock() - begun_ms
-                self.tick(now_ms + took_ms, today_ms + took_ms, wall_ms + took_ms)
+                again()
 
         self._compactor.compact(wanted, done, history=history)
 
-    def _waiting(
-        self, logs: Iterable[RemoteLog], now_ms: int, today_ms: int
-    ) -> Iterable[tuple[Need, RemoteLog]]:
+    def is_under_way(self, one: RemoteLog) -> bool:
+        """Return whether a log is being compacted: how large it is may be read before its end, or after."""
+        return self._compacting is one
+
+    def _waiting(self, logs: Iterable[RemoteLog], today_ms: int) -> Iterable[tuple[Need, RemoteLog]]:
+        now_ms = self._clock()
         for one in logs:
             if one in self._uncleanable or self._not_before_ms.get(one, now_ms) > now_ms:
+                continue
+            if self._store.retention.is_measuring(one):
                 continue
             need = one.compaction.need(today_ms)
             if need is not None:

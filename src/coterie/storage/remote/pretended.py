@@ -17,6 +17,7 @@ from coterie.base.journal import Journal
 from coterie.storage.remote.chunk import Chunk, RowKey
 from coterie.storage.remote.reading import (
     DeletedRow,
+    LogLed,
     LogWanted,
     RetainedLog,
     RetentionWanted,
@@ -77,7 +78,7 @@ class Fate(NamedTuple):
 
 Chooser: TypeAlias = Callable[[str], Fate]
 """Draws the Fate of a statement, by its name; append, begin-life and look are those of a lane,
-read-logs, read-rows, find-unbegun, retain, delete-rows, measure and save-starts those of a reader,
+read-logs, read-rows, find-lacking, retain, delete-rows, measure and save-starts those of a reader,
 read-to-compact, replace-rows and save-compacted those of a compaction.
 """
 
@@ -196,9 +197,10 @@ class Tables:
         """Return the leader epochs that have begun in a partition, and where."""
         return [(key[1], start) for key, start in self.leader_epochs.items() if key[0] == partition_id]
 
-    def unbegun(self, led: Sequence[LogWanted]) -> list[int]:
-        """Return the partitions in which a leader epoch has not begun."""
-        return sorted(one.partition_id for one in led if one[:2] not in self.leader_epochs)
+    def lacking(self, led: Sequence[LogLed]) -> list[int]:
+        """Return the partitions in which a leader epoch has not begun, or that are not compacted so far."""
+        begun, compacted_to = self.leader_epochs, self.compacted_to
+        return sorted(one[0] for one in led if one[:2] not in begun or compacted_to.get(one[0], 0) < one[2])
 
     def save_starts(self, starts: Sequence[StartWanted]) -> list[int]:
         """Have logs start at offsets, unless they start later already; return the partitions that have a
@@ -476,10 +478,10 @@ class PretendedReader:
     ) -> None:
         self._execute("read-logs", lambda tables: tables.read_logs(wanted), done, history)
 
-    def find_unbegun(
-        self, led: Sequence[LogWanted], done: Callable[[Sequence[int] | Broken], None], *, history: str
+    def find_lacking(
+        self, led: Sequence[LogLed], done: Callable[[Sequence[int] | Broken], None], *, history: str
     ) -> None:
-        self._execute("find-unbegun", lambda tables: tables.unbegun(led), done, history)
+        self._execute("find-lacking", lambda tables: tables.lacking(led), done, history)
 
     def read_rows(
         self, wanted: RowsWanted, done: Callable[[StoredRows | Broken], None], *, history: str

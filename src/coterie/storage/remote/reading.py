@@ -29,6 +29,14 @@ class LogWanted(NamedTuple):
     data_bytes: int = ALL_DATA
 
 
+class LogLed(NamedTuple):
+    """A partition that is led here in a leader epoch, and up to where this broker has compacted it."""
+
+    partition_id: int
+    leader_epoch: int
+    compacted_to: int = 0
+
+
 class RowHeads(NamedTuple):
     """A row without its data, which is so many bytes."""
 
@@ -178,10 +186,12 @@ class RemoteReader(Protocol):
         """
         ...
 
-    def find_unbegun(
-        self, led: Sequence[LogWanted], done: Callable[[Sequence[int] | Broken], None], *, history: str
+    def find_lacking(
+        self, led: Sequence[LogLed], done: Callable[[Sequence[int] | Broken], None], *, history: str
     ) -> None:
-        """Find the partitions in which a leader epoch has not begun: their ids, ascending."""
+        """Find the partitions in which a leader epoch has not begun, or that are not compacted so far: their
+        ids, ascending.
+        """
         ...
 
     def read_rows(

@@ -61,6 +61,10 @@ class RemoteRetention:
         self._doubted[one] = object()
         self._not_before_ms[one] = self._now_ms + LOOK_AGAIN_MS
 
+    def is_measuring(self, one: RemoteLog) -> bool:
+        """Return whether it is being read how large a log is."""
+        return one is self._seen_to and one in self._doubted
+
     def _due(self, logs: Iterable[RemoteLog]) -> Iterable[RemoteLog]:
         for one in logs:
             if self._is_time(one) and (
@@ -108,6 +112,8 @@ class RemoteRetention:
         self._seen_to = None
 
     def _is_time(self, one: RemoteLog) -> bool:
+        if one in self._doubted and self._store.compaction.is_under_way(one):
+            return False
         return self._not_before_ms.get(one, self._now_ms) <= self._now_ms
 
     def _go_on(self, one: RemoteLog) -> None:

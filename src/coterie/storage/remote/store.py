@@ -23,6 +23,7 @@ from coterie.storage.remote.lane import HELD_BYTES_MAX, PAUSES_MS, Lane, pause_m
 from coterie.storage.remote.log import RemoteLog
 from coterie.storage.remote.reading import (
     ALL_DATA,
+    LogLed,
     LogWanted,
     RemoteReader,
     RowsWanted,
@@ -223,28 +224,27 @@ class RemoteStore:
     def go_on(self, history: str) -> None:
         """Go by an engine of this history from now on: it may have gone back, and its metadata was read anew.
 
-        Where a log's leader epoch has not begun there, what was read when it began may be gone, whoever wrote
-        it: its lane has lost rows. So it is where a compaction has replaced some, which may be as they were.
-        The others look whether what they have landed is there, and go on, if they had lost rows before, too.
-        `drained` tells when all that is done.
+        A log lacks what was read when its leader epoch began if that has not begun there: its lane has lost
+        rows. So it has where a compaction is lacking, or came to no end. The others look whether what they
+        landed is there, and go on, if they had lost rows before, too. `drained` tells when all that is done.
         """
         looking = self._looking = object()
         led = tuple(self.logs.values())
-        wanted = [LogWanted(one.partition_id, one.latest_epoch) for one in led]
+        wanted = [LogLed(one.partition_id, one.latest_epoch, one.compaction.compacted_to) for one in led]
         attempts = count()
 
         def look() -> None:
             if looking is self._looking:
-                self._reader.find_unbegun(wanted, found, history=history)
+                self._reader.find_lacking(wanted, found, history=history)
 
-        def found(unbegun: Sequence[int] | Broken) -> None:
+        def found(lacking: Sequence[int] | Broken) -> None:
             if looking is not self._looking:
                 return
-            if isinstance(unbegun, Broken):
+            if isinstance(lacking, Broken):
                 self._later(pause_ms(next(attempts)), look)
                 return
-            changed = {one.partition_id for one in led if one.compaction.was_changed}
-            gone = {*unbegun} if history == self.history else {*unbegun, *changed}
+            changed = {one.partition_id for one in led if one.compaction.is_unfinished}
+            gone = {*lacking} if history == self.history else {*lacking, *changed}
             self.history = history
             for lane in self.lanes:
                 self._go_on(lane, {one.partition_id for one in led if one.lane is lane} & gone)
