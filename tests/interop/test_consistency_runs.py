@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from interop.consistency.runs import RAISED, STUCK, OnceMore, attempt
 
 from gone import wait_until_gone
 
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 STANDS = Problem(STUCK, "somebody does not go on")
 LOST = Problem("lost", "a record")
 
