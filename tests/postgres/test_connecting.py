@@ -6,6 +6,8 @@ import asyncio
 import logging
 import socket
 import ssl
+import struct
+import threading
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
@@ -14,7 +16,7 @@ import pytest
 from bench.postgres import USER, Server
 
 from coterie.base.errors import CoterieError
-from coterie.storage.postgres import lane_session, serial
+from coterie.storage.postgres import connecting, lane_session, serial
 from coterie.storage.postgres.advice import connect_or_say
 from coterie.storage.postgres.connecting import (
     Connections,
@@ -130,6 +132,7 @@ LIMITED = {
     "idle_session_timeout": "'2s'",
     "jit": "on",
     "enable_bitmapscan": "on",
+    "enable_seqscan": "on",
 }
 
 
@@ -143,7 +146,41 @@ def test_what_a_database_limits_applications_to_is_nothing_to_a_broker(server: S
     for name, value in LIMITED.items():
         server.sql("postgres", f"ALTER DATABASE {database} SET {name} = {value}")
 
-    assert asyncio.run(settings()) == ["read committed", "0", "0", "0", "off", "off"]
+    assert asyncio.run(settings()) == ["read committed", "0", "0", "0", "off", "off", "off"]
+
+
+LET_IN = struct.pack(">cii", b"R", 8, 0) + b"".join(
+    struct.pack(">ci", b"S", 4 + len(text)) + text
+    for text in (
+        b"server_version\x0015.0\x00",
+        b"in_hot_standby\x00off\x00",
+        b"default_transaction_read_only\x00off\x00",
+    )
+)
+"""What a server says to whom it lets in, before it is ready."""
+
+
+def test_who_is_let_in_and_then_told_nothing_gives_up_in_time(monkeypatch: pytest.MonkeyPatch):
+    """A pooler that is to end, or has no connection to give, took one after the other from a broker."""
+    monkeypatch.setattr(connecting, "CONNECT_S", 0.2)
+    ended = threading.Event()
+
+    def let_in(listening: socket.socket) -> None:
+        client, _ = listening.accept()
+        with client:
+            client.recv(1 << 16)
+            client.sendall(LET_IN + struct.pack(">cic", b"Z", 5, b"I"))
+            while client.recv(1 << 16):
+                pass
+        ended.set()
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=let_in, args=(listening,))
+        thread.start()
+        with pytest.raises(connecting.LOST):
+            asyncio.run(connect(at_port(listening.getsockname()[1])))
+        thread.join(10)
+    assert ended.is_set()
 
 
 def test_where_no_host_can_be_used_the_last_one_says_why(server: Server, closed: int):

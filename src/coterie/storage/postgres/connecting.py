@@ -224,6 +224,7 @@ DO $$
 BEGIN
   SET jit = off;
   SET enable_bitmapscan = off;
+  SET enable_seqscan = off;
   SET idle_session_timeout = 0;
   SET statement_timeout = 0;
   SET lock_timeout = 0;
@@ -246,12 +247,16 @@ async def connect(address: DatabaseAddress, *, cached: int = 100) -> asyncpg.Con
         connection = await _connect_to(address, *address.hosts[0], cached=cached)
     else:
         connection = await _connect_to_first(address, cached=cached)
+    # A pooler lets in whom it has no connection for. The driver's way to end a wait is to have it cancelled.
+    giving_up = asyncio.get_running_loop().call_later(CONNECT_S, connection.terminate)
     try:
         _notice_silence(connection)
         await connection.execute(OF_EACH_SESSION)
     except BaseException:  # whoever wanted it may want it no more
         connection.terminate()
         raise
+    finally:
+        giving_up.cancel()
     return connection
 
 
