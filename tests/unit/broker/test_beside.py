@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from coterie.broker.net.request_queue import Done
+from coterie.broker.runtime import background
 from coterie.broker.runtime.background import Beside
 from coterie.broker.shell.loop import thinking_of
 
@@ -62,6 +63,25 @@ def test_one_process_does_what_comes_and_ends_when_nothing_comes_for_a_while():
     assert later[0] != first[0]
     with pytest.raises(ProcessLookupError):
         os.kill(first[0], 0)
+
+
+@pytest.mark.slow
+def test_a_process_that_stands_still_is_killed_when_nothing_comes(monkeypatch: pytest.MonkeyPatch):
+    """It kept the broker's process from its end."""
+    monkeypatch.setattr(background, "ENDS_WITHIN_S", 0.1)
+
+    async def ask() -> int:
+        beside, told = Beside(asyncio.get_running_loop(), idle_s=0.1), asyncio.Queue[int]()
+        beside(os.getpid, (), told.put_nowait, computes=True)
+        process = await told.get()
+        os.kill(process, signal.SIGSTOP)
+        while beside._worker is not None:  # noqa: ASYNC110  it is a thread that ends it
+            await asyncio.sleep(0.01)
+        beside._computing.shutdown(wait=True)
+        return process
+
+    with pytest.raises(ProcessLookupError):
+        os.kill(asyncio.run(ask()), 0)
 
 
 @pytest.mark.slow

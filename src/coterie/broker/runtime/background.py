@@ -20,6 +20,7 @@ log = logging.getLogger("coterie.broker")
 NICENESS = 19  # of a process that only computes
 IDLE_S = 5.0
 """So long the process that computes is kept: to start one takes as long as a small compaction."""
+ENDS_WITHIN_S = 5.0
 PR_SET_PDEATHSIG = 1  # of Linux's prctl(2)
 
 
@@ -148,8 +149,10 @@ class _Worker:
         return answer
 
     def end(self) -> None:
-        """Have the process end, which does nothing, or has ended."""
+        """Have the process end, which does nothing, or has ended; one that stands still is killed."""
         self._pieces.close()
+        self.process.join(ENDS_WITHIN_S)
+        self.process.kill()
         self.process.join()
 
 
