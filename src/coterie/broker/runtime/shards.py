@@ -381,24 +381,24 @@ class HostedShard(ABC, Generic[C, P]):
 
     def _undo_in_flight(self, code: Code) -> None:
         """Undo what is in flight, which the log has refused with `code`, and what is gathered behind it."""
-        self._say_refused(code, len(self._in_flight))
+        self._say_refused(code)
         batches = [*self._in_flight, self.pending]
         self._in_flight.clear()
         self.shard.undo_to(self.shard.journal.settled)
         self._take_pending()
         self._answer_refused(batches, code)
 
-    def _say_refused(self, code: Code, count: int = 1) -> None:
-        """Say that appends have failed, of as many as fail for one reason once: on a disk that is full each
+    def _say_refused(self, code: Code) -> None:
+        """Say that an append has failed, of as many as fail for one reason once: on a disk that is full each
         commit does. That another leads, or that the broker ends, is no failure, and was said by whoever found
         that out.
         """
         if code is Code.NOT_LEADER_OR_FOLLOWER:
             log.info("%s: append failed with %s", self, code.name)
             return
-        if not self._refusals or code is not self._last_refusal:
+        self._refusals += 1
+        if self._refusals == 1 or code is not self._last_refusal:
             log.error("%s: append failed with %s", self, code.name)
-        self._refusals += count
         self._last_refusal = code
 
     def _say_lasts(self) -> None:
