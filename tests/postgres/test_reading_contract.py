@@ -154,6 +154,7 @@ def test_it_is_known_which_epochs_have_not_begun_and_which_compactions_are_lacki
     async def scene(database: LaneDatabase, lane: Asking) -> None:
         await read(database, (1, 4), (2, 6))
         assert await lacking(database, (3, 1), (1, 4), (2, 5)) == [2, 3]
+        assert await lacking(database, (1, 4, 0), (2, 6, 1)) == [2]
         assert await lacking(database) == []
 
     play(scene)

@@ -7,7 +7,7 @@ it, and so does whoever gives the partition away. What comes later finds them no
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from coterie.storage.log.aborted import AbortedSpan
@@ -21,7 +21,7 @@ from coterie.storage.postgres.connecting import (
     within_ms,
 )
 from coterie.storage.postgres.deleting import LOCK_TIMEOUT_MS
-from coterie.storage.postgres.reading import read_rows
+from coterie.storage.postgres.reading import columns_of, read_rows
 from coterie.storage.postgres.serial import Connection
 from coterie.storage.remote.compaction import (
     Compacted,
@@ -141,14 +141,10 @@ async def carry_out(connection: Connection, broker_id: int, statement: Statement
     if isinstance(statement, RowsReplaced):
         made = [(row[1], row[2], *row[4:6], len(row.data), *row[6:8]) for row in statement.new]
         gone = [(span.last_offset, span.producer_id) for span in statement.gone]
-        columns = (*_columns(statement.old, 3), *_columns(made, 7), *_columns(gone, 2))
+        columns = (*columns_of(statement.old, 3), *columns_of(made, 7), *columns_of(gone, 2))
         return bool(await connection.fetchval(REPLACE, broker_id, *statement.leads, *columns))
     if isinstance(statement, CompactedTo):
         return bool(await connection.fetchval(SAVE, broker_id, *statement.leads, statement.upto))
     if isinstance(statement, SpansWanted):
         return [AbortedSpan(*row) for row in await connection.fetch(SPANS, *statement)]
     return await read_rows(statement, connection)
-
-
-def _columns(rows: Sequence[Sequence[Any]], count: int) -> list[Sequence[Any]]:
-    return list(zip(*rows, strict=True)) if rows else [()] * count

@@ -218,7 +218,8 @@ def is_here(host: str | None) -> bool:
 # What a role or a database is limited to for applications would keep a broker for ever from a log that takes
 # longer to read; and statements are written for the isolation that is the default. Rows are read in the order
 # of their index, a log at a time: by bitmaps they came unsorted, and those that compaction has deleted were
-# looked at each time until the table was vacuumed (a fifth of the time that it took to open logs).
+# looked at each time until the table was vacuumed (a fifth of the time that it took to open logs). Where
+# the planner knew the table when it was small, or with rows of one log alone, it read all of it for each log.
 OF_EACH_SESSION = """
 DO $$
 BEGIN
@@ -247,7 +248,7 @@ async def connect(address: DatabaseAddress, *, cached: int = 100) -> asyncpg.Con
         connection = await _connect_to(address, *address.hosts[0], cached=cached)
     else:
         connection = await _connect_to_first(address, cached=cached)
-    # A pooler lets in whom it has no connection for. The driver's way to end a wait is to have it cancelled.
+    # A pooler lets in whom it has no connection for. The driver's own timeout would send a CancelRequest.
     giving_up = asyncio.get_running_loop().call_later(CONNECT_S, connection.terminate)
     try:
         _notice_silence(connection)

@@ -453,8 +453,12 @@ async def _read_chunks(
 
 
 async def _find_lacking(led: Sequence[LogLed], connection: Connection) -> list[int]:
-    columns = [[one[place] for one in led] for place in range(3)]
-    return [one for (one,) in await connection.fetch(LACKING, *columns)]
+    return [one for (one,) in await connection.fetch(LACKING, *columns_of(led, 3))]
+
+
+def columns_of(rows: Sequence[Sequence[Any]], count: int) -> list[Sequence[Any]]:
+    """Return the columns of rows, so many, which may be empty."""
+    return list(zip(*rows, strict=True)) if rows else [()] * count
 
 
 async def read_rows(wanted: RowsWanted, connection: Connection) -> StoredRows:
@@ -470,6 +474,5 @@ async def read_rows(wanted: RowsWanted, connection: Connection) -> StoredRows:
 
 
 async def _save_starts(starts: Sequence[StartWanted], connection: Connection) -> list[int]:
-    terms = [[*column] for column in zip(*starts, strict=True)]
     async with transaction(connection, lock_timeout=LOCK_TIMEOUT_MS):
-        return [one for (one,) in await connection.fetch(SAVE_STARTS, *terms)]
+        return [one for (one,) in await connection.fetch(SAVE_STARTS, *columns_of(starts, 3))]

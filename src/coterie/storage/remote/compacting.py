@@ -22,8 +22,8 @@ from coterie.storage.remote.compaction import (
 from coterie.storage.remote.session import Broken
 
 if TYPE_CHECKING:
-    from coterie.storage.config import LogConfig
     from coterie.storage.remote.log import RemoteLog
+    from coterie.storage.remote.reading import RowHeads
     from coterie.storage.remote.store import RemoteStore
 
 log = logging.getLogger("coterie.storage")
@@ -65,12 +65,12 @@ class LogCompaction:
         self._clean_bytes = 0
         self._counted_from = of.start_offset
 
-    def take_row(self, last_offset: int, size: int, batches: int, timestamp_ms: int) -> None:
+    def take_row(self, row: RowHeads, timestamp_ms: int) -> None:
         """Take note of a row that was there when the log was opened."""
-        if last_offset < self.compacted_to:
-            self._clean_bytes += size
+        if row.last_offset < self.compacted_to:
+            self._clean_bytes += row.size
         else:
-            self.take_dirty(batches, timestamp_ms)
+            self.take_dirty(row.batches, timestamp_ms)
 
     def take_dirty(self, batches: int, timestamp_ms: int) -> None:
         """Take note of batches that were not compacted; the first has a record of that time."""
@@ -98,7 +98,7 @@ class LogCompaction:
         oldest_ms = now_ms if known_ms is None or known_ms < 0 else known_ms
         if 0 < config.min_compaction_lag_ms > now_ms - oldest_ms:
             return None
-        if not self._has_enough(config) and now_ms - oldest_ms < config.roll_ms:
+        if not self._has_enough and now_ms - oldest_ms < config.roll_ms:
             return None
         return need_of(
             config,
@@ -108,9 +108,10 @@ class LogCompaction:
             now_ms=now_ms,
         )
 
-    def _has_enough(self, config: LogConfig) -> bool:
+    @property
+    def _has_enough(self) -> bool:
         dirty_bytes = self._log.size_bytes - self._clean_bytes
-        enough = min(config.segment_bytes, ACTIVE_BYTES)
+        enough = min(self._log.config.segment_bytes, ACTIVE_BYTES)
         return dirty_bytes >= enough or self.dirty_batches >= ACTIVE_BATCHES
 
     @property
@@ -127,28 +128,32 @@ class LogCompaction:
     def _ripe_bytes(self, now_ms: int) -> int:
         """Return the size of what was not compacted and may be."""
         first, end = self._first_dirty, self._settled
-        lag_ms = self._log.config.min_compaction_lag_ms
-        if lag_ms > 0:
+        young_ms = self._young_ms(now_ms)
+        if young_ms < NOTHING_IS_YOUNG_MS:
             pieces = self._log.tail.pieces_since(first)
-            young = (one.base_offset for one in pieces if one.max_timestamp > now_ms - lag_ms)
+            young = (one.base_offset for one in pieces if one.max_timestamp > young_ms)
             end = min(end, next(young, end))
         if first >= end:
             return 0
         size = self._log.size_between(first, end)
         return max(0, size - self._clean_bytes) if first < self._log.tail.begins else size
 
+    def _young_ms(self, now_ms: int) -> int:
+        """Return the time behind which a record is too young to be compacted."""
+        lag_ms = self._log.config.min_compaction_lag_ms
+        return now_ms - lag_ms if lag_ms > 0 else NOTHING_IS_YOUNG_MS
+
     def wanted(self, broker_epoch: int, now_ms: int, wall_ms: int) -> CompactionWanted:
         """Return the compaction that is possible now. How old things are goes by `now_ms`; what is written of
         that, for later, by `wall_ms`.
         """
         of, config = self._log, self._log.config
-        lag_ms = config.min_compaction_lag_ms
         return CompactionWanted(
             leads=Leads(of.partition_id, broker_epoch, of.latest_epoch),
             start_offset=of.start_offset,
             first_dirty=self._first_dirty,
             settled=self._settled,
-            young_ms=now_ms - lag_ms if lag_ms > 0 else NOTHING_IS_YOUNG_MS,
+            young_ms=self._young_ms(now_ms),
             now_ms=now_ms,
             wall_ms=wall_ms,
             delete_retention_ms=config.delete_retention_ms,
@@ -183,7 +188,7 @@ class RemoteCompaction:
         """Have the log compacted that needs it most, unless one is being compacted. `again` is called when it
         is, for the next.
         """
-        if self._compacting or self._compactor is None:
+        if self._compacting is not None or self._compactor is None:
             return
         waiting = list(self._waiting(tuple(self._store.logs.values()), today_ms))
         if not waiting:

@@ -32,7 +32,7 @@ from coterie.storage.remote.reading import DeletedRow, RowHeads, RowsWanted, Siz
 from coterie.storage.remote.recalled import ReadRows, RecalledLog, find_by_time, find_youngest
 from coterie.storage.remote.recalling import RecallCache, RecallReading
 from coterie.storage.remote.tail import JoinedBatches, Piece, Tail, TailCache, taken
-from coterie.wire.records.batches import HEADER_SIZE, BatchHeader, read_header, scan
+from coterie.wire.records.batches import BatchHeader, read_header, scan
 from coterie.wire.records.visible import AbortedTransaction
 
 COMES_AGAIN_MS = 5_000
@@ -296,7 +296,7 @@ class RemoteLog(PlacingLog):
     def _take_heads(self, row: RowHeads) -> int:
         self.tail.pass_by(row.last_offset, row.size)
         self._take_in(row)
-        return len(row.heads) // HEADER_SIZE
+        return row.batches
 
     def _take_row(self, chunk: Chunk) -> int:
         data = bytes(chunk.data)
@@ -306,16 +306,14 @@ class RemoteLog(PlacingLog):
         if ended is None:
             return 1
         self._note_ended(ended)
-        return len(row.heads) // HEADER_SIZE
+        return row.batches
 
     def _take_in(self, row: RowHeads) -> Sequence[Completed] | None:
         """Take note of a row, and return the transactions that it ends, as `learn_heads` does."""
         state = self._state
         if row.leader_epoch > self.latest_epoch:
             state.epochs = begun(state.epochs, row.leader_epoch, row.base_offset)
-        batches = len(row.heads) // HEADER_SIZE
-        timestamp_ms = read_header(row.heads).max_timestamp
-        self.compaction.take_row(row.last_offset, row.size, batches, timestamp_ms)
+        self.compaction.take_row(row, read_header(row.heads).max_timestamp)
         state.end_offset = max(state.end_offset, row.last_offset + 1)
         return learn_heads(state.producers, row.heads)
 

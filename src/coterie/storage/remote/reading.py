@@ -46,6 +46,11 @@ class RowHeads(NamedTuple):
     size: int
     heads: bytes
 
+    @property
+    def batches(self) -> int:
+        """The number of its batches, more or less: the heads of markers are longer than others."""
+        return len(self.heads) // HEADER_SIZE
+
 
 class StoredLog(NamedTuple):
     """What the database holds of a partition.
