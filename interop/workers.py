@@ -5,6 +5,8 @@ from __future__ import annotations
 import abc
 import threading
 
+__all__ = ["JOINED_S", "Worker"]
+
 JOINED_S = 60.0
 
 
@@ -29,9 +31,13 @@ class Worker(abc.ABC):
 
     def join(self) -> None:
         """Wait for the end, and raise what the work failed with."""
-        self._thread.join(JOINED_S)
-        assert not self._thread.is_alive(), f"{self.name} does not end"
+        assert self.ends_within(JOINED_S), f"{self.name} does not end"
         self.raise_failure()
+
+    def ends_within(self, seconds: float) -> bool:
+        """Wait for the end for so long; return whether it has come."""
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
 
     def stop(self) -> None:
         """End the work, and raise what it failed with."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import faulthandler
-import json
 import os
 import signal
 import sys
@@ -12,12 +11,11 @@ from collections.abc import Callable
 from multiprocessing import get_context
 from pathlib import Path
 
-from interop.consistency.checks import Problem
+from interop.consistency.checks import Problem, read_problems, write_problems
 from interop.consistency.runs import STUCK, attempt
 
 __all__ = ["STOOD", "apart"]
 
-FOUND = "found.json"
 STOOD = "stood.txt"
 MARK = "COTERIE_APART"
 """In the environment of all that a run starts: its folder."""
@@ -25,9 +23,9 @@ WRITTEN_WITHIN_S = 10.0
 
 
 def apart(what: Callable[[], list[Problem]], folder: Path, within_s: float) -> list[Problem]:
-    """Return what `what` returns, which is called in a process of its own, or that it was stuck: after so
-    many seconds it is ended, and all that it has started. Where each of its threads stood is in the folder
-    then.
+    """Return what `what` returns, which is called in a process of its own, or that it was stuck, beside what
+    it had written of its findings: after so many seconds it is ended, and all that it has started. Where
+    each of its threads stood is in the folder then.
 
     A thread that waits for ever, in a client of others', would keep this process from its end, too.
     """
@@ -42,12 +40,14 @@ def apart(what: Callable[[], list[Problem]], folder: Path, within_s: float) -> l
         process.kill()
         process.join()
         _end_started_by(folder)
-        return [Problem(STUCK, f"the run has not ended within {within_s:.0f} s; {STOOD} says where it stood")]
-    found = folder / FOUND
-    if not found.exists():
+        stuck = Problem(STUCK, f"the run has not ended within {within_s:.0f} s; {STOOD} says where it stood")
+        return [*(read_problems(folder) or []), stuck]
+    found = read_problems(folder) or []
+    if process.exitcode:
         _end_started_by(folder)
-        return [Problem(STUCK, f"the run has ended with {process.exitcode}, and did not say what it found")]
-    return [Problem(*one) for one in json.loads(found.read_text())]
+        stuck = Problem(STUCK, f"the run has ended with {process.exitcode}, and did not say what it found")
+        return [*found, stuck]
+    return found
 
 
 def _until_written(file: Path) -> None:
@@ -76,7 +76,7 @@ def _run(what: Callable[[], list[Problem]], folder: Path) -> None:
         faulthandler.register(signal.SIGUSR1, stood, all_threads=True)
         found: list[Problem] = []
         raised = attempt(lambda: found.extend(what()), folder)
-        (folder / FOUND).write_text(json.dumps(found + raised))
+        write_problems(found + raised, folder)
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(0)  # whatever threads are left

@@ -6,10 +6,12 @@ lost is lost for good.
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from itertools import pairwise
+from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from interop.consistency import registers
@@ -26,8 +28,9 @@ from interop.consistency.history import (
     Transaction,
 )
 
-__all__ = ["Problem", "problems"]
+__all__ = ["Problem", "problems", "read_problems", "write_problems"]
 
+FOUND = "found.json"
 Place: TypeAlias = tuple[str, int]
 """(topic, partition)"""
 
@@ -40,6 +43,19 @@ class Problem(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.sentence}"
+
+
+def write_problems(found: list[Problem], folder: Path) -> None:
+    """Keep in a run's folder what it has found so far."""
+    (folder / FOUND).write_text(json.dumps(found), encoding="utf-8")
+
+
+def read_problems(folder: Path) -> list[Problem] | None:
+    """Return what a run has found, by its folder; None where it has not come to look."""
+    try:
+        return [Problem(*one) for one in json.loads((folder / FOUND).read_text(encoding="utf-8"))]
+    except FileNotFoundError:
+        return None
 
 
 class _Seen:

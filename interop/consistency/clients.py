@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, Message, Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as Place
 
 from interop.consistency.history import Commit, EndRead, History, OffsetRead, Outcome, Poll, Send
@@ -275,7 +275,15 @@ class GroupMember(Client):
                 new, self._new = self._new, []
                 read_offsets(self, consumer, self.group, new)
             following: dict[tuple[str, int], int] = {}
-            for topic, partition, offset, _ in records_of(consumer.consume(50, 0.1)):
+            messages = consumer.consume(50, 0.1)
+            errors = [error.code() for one in messages if (error := one.error()) is not None]
+            if KafkaError.NOT_COORDINATOR in errors:
+                # Where its coordinator moved as it asked for offsets, librdkafka reads what it was assigned
+                # never (its issue 5586): whoever uses it has to join anew.
+                self.errors["joined anew"] += 1
+                consumer.unsubscribe()
+                consumer.subscribe([self.topic], on_assign=self._assigned)
+            for topic, partition, offset, _ in records_of(messages):
                 following[topic, partition] = offset + 1
             if following:
                 offsets = [Place(*place, offset) for place, offset in following.items()]

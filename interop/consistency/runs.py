@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from coterie.base.errors import CoterieError
-from interop.consistency.checks import Problem, problems
+from interop.consistency.checks import Problem, problems, write_problems
 from interop.consistency.clients import (
     MEMBER,
     Client,
@@ -33,12 +33,15 @@ from interop.consistency.clients import (
     now,
     records_of,
 )
+from interop.consistency.deadlocks import deadlocked_threads
 from interop.consistency.history import Copies, FinalRead, History, OffsetRead, write_history
 from interop.consistency.schedule import Failure, Kind, schedule
 from interop.consistency.stage import Stage
 from interop.consistency.transactional import Copier, TransactionalProducing
+from interop.workers import JOINED_S
 
 __all__ = [
+    "DEADLOCK",
     "LEDGER",
     "NONE",
     "OF_THE_RUN",
@@ -62,13 +65,17 @@ STUCK = "stuck"
 """The kind of problem that somebody gets nowhere."""
 RAISED = "raised"
 """That a client, or one of these runs, fails otherwise."""
-OF_THE_RUN = (STUCK, RAISED)
+DEADLOCK = "deadlock"
+"""That librdkafka has locked itself out, which is known of it, and none of a broker's."""
+OF_THE_RUN = (STUCK, RAISED, DEADLOCK)
 """Kinds that are none of what the history says, and find no fault that was planted."""
 GETS_NOWHERE = (AssertionError, SetupError, KafkaException, CoterieError)
 GROUPS = {"range-members": "range", "cooperative-members": "cooperative-sticky"}
 COPIED_WITHIN_S = 60.0
 READ_WITHIN_S = 60.0
 FAILURES_AT_ONCE = 6
+DEADLOCKED_RUNS = 2
+"""So many for a seed are done once more, at most: some seeds bring a deadlock about easily."""
 # What a broker says of what cannot be.
 SHOUTS = re.compile(r"rows of another leader|has lost what it had|lacks what it had|Traceback")
 
@@ -85,18 +92,34 @@ def run(
     nothing else fails. `settings` are the brokers'.
     """
     history = History([Copies(group=COPYING, source=SOURCE, target=TARGET)])
-    with Stage(folder, settings) as stage:
-        planned = schedule(seed, seconds, only)
-        found = attempt(lambda: work(stage, history, planned, seconds, say), folder)
-        found += attempt(lambda: read_all(stage.cluster.bootstrap, history), folder)
-        found += shouted(stage.cluster.said())
-        (folder / "partitions.txt").write_text(stage.partitions(), encoding="utf-8")
-        (folder / "chunks.txt").write_text(stage.chunks(), encoding="utf-8")
+    found: list[Problem] = []
+
+    def staged() -> None:
+        with Stage(folder, settings) as stage:
+            planned = schedule(seed, seconds, only)
+            found.extend(attempt(lambda: work(stage, history, planned, seconds, say), folder))
+            found.extend(attempt(lambda: read_all(stage.cluster.bootstrap, history), folder))
+            found.extend(shouted(stage.cluster.said()))
+            found.extend(problems_of(history, folder, say))
+            write_problems(found, folder)  # the end of the stage may be what is stuck
+            (folder / "partitions.txt").write_text(stage.partitions(), encoding="utf-8")
+            (folder / "chunks.txt").write_text(stage.chunks(), encoding="utf-8")
+
+    ended = attempt(staged, folder)
+    return found + ended
+
+
+def problems_of(history: History, folder: Path, say: Callable[[str], None]) -> list[Problem]:
+    """Return what may not be in a history, if all was read at its end; it is kept in the folder."""
     write_history(history, folder / "history.jsonl")
     kinds = Counter(type(one).__name__ for one in history.operations)
     say(", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())))
     is_whole = kinds[FinalRead.__name__] == 2 * sum(TOPICS.values())
-    return found + (problems(history) if is_whole else [])
+    return problems(history) if is_whole else []
+
+
+class Deadlock(Exception):
+    """Clients do not end, as librdkafka has locked itself out."""
 
 
 def attempt(what: Callable[[], None], folder: Path) -> list[Problem]:
@@ -107,14 +130,17 @@ def attempt(what: Callable[[], None], folder: Path) -> list[Problem]:
         with (folder / "threads.txt").open("a", encoding="utf-8") as file:
             faulthandler.dump_traceback(file, all_threads=True)
             traceback.print_exception(raised, file=file)
-        kind = STUCK if isinstance(raised, GETS_NOWHERE) else RAISED
+        is_stuck = isinstance(raised, GETS_NOWHERE)
+        kind = DEADLOCK if isinstance(raised, Deadlock) else STUCK if is_stuck else RAISED
         return [Problem(kind, f"{type(raised).__name__}: {raised}")]
     return []
 
 
 class OnceMore:
     """Does runs; the first that shows no more than that somebody is stuck is done once more: a busy machine
-    may do that, and a loss is none of it. Where it happens again, it is no moment of a machine.
+    may do that, and a loss is none of it. Where it happens again, it is no moment of a machine. A deadlock of
+    a client's is no problem of a broker's: all else of such a run is judged, and it is done once more, for
+    what the client would have met.
     """
 
     def __init__(self, say: Callable[[str], None]) -> None:
@@ -124,11 +150,16 @@ class OnceMore:
     def run(self, once: Callable[[], list[Problem]]) -> list[Problem]:
         """Return what a run shows that may not be."""
         found = once()
-        if self._is_left and found and all(one.kind == STUCK for one in found):
+        for _ in range(DEADLOCKED_RUNS):
+            if {one.kind for one in found} != {DEADLOCK}:
+                break
+            self._say("once more, as librdkafka has locked itself out")
+            found = once()
+        if self._is_left and {one.kind for one in found} in ({STUCK}, {STUCK, DEADLOCK}):
             self._is_left = False
             self._say("once more, as somebody was stuck")
             found = once()
-        return found
+        return [one for one in found if one.kind != DEADLOCK]
 
 
 def work(
@@ -189,12 +220,26 @@ def working(everybody: list[Client], say: Callable[[str], None]) -> Iterator[Non
     finally:
         for client in everybody:
             client.ask_to_stop()
-        for client in everybody:
-            client.join()
+        until = now() + JOINED_S
+        standing = [client for client in everybody if not client.ends_within(max(0.0, until - now()))]
         say(", ".join(f"{client.name} {client.done}" for client in everybody))
         say(", ".join(f"{client.name} {dict(client.errors)}" for client in everybody if client.errors))
+        raise_standing(standing)
+        for client in everybody:
+            client.raise_failure()
     idle = [client.name for client in everybody if not client.done]
     assert not idle, f"nothing was done by {', '.join(idle)}"
+
+
+def raise_standing(clients: list[Client]) -> None:
+    """Raise that clients do not end, if any: `Deadlock` where that is librdkafka's doing alone."""
+    if not clients:
+        return
+    names = ", ".join(client.name for client in clients)
+    locked = deadlocked_threads()
+    if locked and not any(isinstance(client, Copier) for client in clients):
+        raise Deadlock(f"{names} does not end: {', '.join(locked)} of librdkafka wait for a lock for ever")
+    raise AssertionError(f"{names} does not end")
 
 
 def play(stage: Stage, planned: list[Failure], seconds: float) -> None:

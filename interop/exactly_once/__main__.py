@@ -110,20 +110,24 @@ def one_run(rounds: int, hows: Sequence[Kind]) -> list[Problem]:
 def run(rounds: int, hows: Sequence[Kind], folder: Path) -> list[Problem]:
     """Return what may not be in the histories of a run. Of each way to die there are so many rounds."""
     history = History()
-    with Server() as server, StoreCluster(server, folder, settings=CLUSTER) as cluster:
+    found: list[Problem] = []
 
-        def act() -> None:
-            create_topics(cluster.bootstrap, TOPICS)
-            use_internal_topics(cluster.bootstrap)
-            cast = cast_of(cluster, TARGET)
-            history.add(Copies(group=cast.group, source=SOURCE, target=TARGET))
-            try:
-                work(cluster, cast, history, rounds, hows)
-            finally:  # however it went, what is there is judged
-                read_all(cluster.bootstrap, history, TOPICS, cast.group)
+    def staged() -> None:
+        with Server() as server, StoreCluster(server, folder, settings=CLUSTER) as cluster:
+            found.extend(attempt(lambda: act(cluster), folder))
+            found.extend(shouted(cluster.said()))
 
-        found = attempt(act, folder)
-        found += shouted(cluster.said())
+    def act(cluster: StoreCluster) -> None:
+        create_topics(cluster.bootstrap, TOPICS)
+        use_internal_topics(cluster.bootstrap)
+        cast = cast_of(cluster, TARGET)
+        history.add(Copies(group=cast.group, source=SOURCE, target=TARGET))
+        try:
+            work(cluster, cast, history, rounds, hows)
+        finally:  # however it went, what is there is judged
+            read_all(cluster.bootstrap, history, TOPICS, cast.group)
+
+    found += attempt(staged, folder)
     write_history(history, folder / "history.jsonl")
     whole = len(history.of(FinalRead)) == 2 * sum(TOPICS.values())
     return found + (problems(history) if whole else [])
