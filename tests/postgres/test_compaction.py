@@ -186,7 +186,7 @@ def test_a_log_is_compacted_beside_the_broker(address: DatabaseAddress):
 
         compactor = PostgresCompactor(address, BROKER, partial(in_a_thread, life.loop))
         answered: list[Compacted | Broken] = []
-        wanted = log.compaction.wanted(1, NOW, NOW)
+        wanted = log.compaction.begin(1, NOW, NOW)
         compactor.compact(wanted, answered.append, history="another")
         compactor.compact(wanted, answered.append, history=history)
         life.until(lambda: len(answered) == 2)
@@ -194,7 +194,7 @@ def test_a_log_is_compacted_beside_the_broker(address: DatabaseAddress):
         assert isinstance(answered[0], Broken)
         assert isinstance(answered[1], Compacted)
         assert (answered[1].whole, answered[1].upto) == (True, 29)
-        log.compaction.finish(answered[1], log.compaction.dirty_batches)
+        log.compaction.finish(answered[1])
         assert [record.offset for record in everything(log)] == [26, 27, 28, 29]  # type: ignore[arg-type]
 
         lacking: list[Sequence[int] | Broken] = []

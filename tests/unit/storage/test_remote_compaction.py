@@ -266,6 +266,57 @@ def test_of_a_large_part_not_all_of_the_segment_that_would_grow_is_waited_for(st
     assert log.compaction.need(NOW)
 
 
+def test_records_of_old_times_are_as_young_as_the_compaction_before_them(store: OneLog):
+    settings = {"segment_bytes": 1 << 30, "max_compaction_lag_ms": 5_000, "min_cleanable_dirty_ratio": 1}
+    log = store.create_log(*ORDERS, TOPIC_ID, a_config(**{**SETTINGS, **settings}))
+    for _ in range(9):
+        log.append(keyed(("k", "v"), at=NOW - 1_000_000), now_ms=NOW)
+    keep_house(store, NOW + 5_000)
+    assert len(offsets(log)) == 2
+
+    for _ in range(9):
+        log.append(keyed(("k", "v"), at=NOW - 900_000), now_ms=NOW + 5_001)
+    assert log.compaction.need(NOW + 9_999) is None
+    assert log.compaction.need(NOW + 10_001)
+
+
+def test_what_a_transaction_held_back_is_as_old_as_it_was(store: OneLog):
+    settings = {"segment_bytes": 1 << 30, "max_compaction_lag_ms": 5_000}
+    log = store.create_log(*ORDERS, TOPIC_ID, a_config(**{**SETTINGS, **settings}))
+    for _ in range(3):
+        log.append(keyed(("k", "v"), at=NOW), now_ms=NOW)
+    written = keyed(("k", "v"), at=NOW, producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
+    log.append(written, now_ms=NOW)
+    for _ in range(3):
+        log.append(keyed(("k", "v"), at=NOW), now_ms=NOW)
+    keep_house(store, NOW + 5_000)
+    assert log.compaction.compacted_to == 3
+
+    log.append(a_marker(commit=True, pid=1), now_ms=NOW, origin="coordinator")
+
+    if log.at_hand(3):  # else its time is not known
+        assert log.compaction.need(NOW + 5_001)
+
+
+def test_where_a_transaction_begins_in_the_first_row_nothing_is_looked_for_in_vain_twice(store: OneLog):
+    log = store.create_log(*ORDERS, TOPIC_ID, CONFIG)
+    plain = keyed(*[("k", "v")] * 5)
+    written = keyed(("k", "v"), producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
+    for batch in (plain, written):
+        RemoteLog.append(log, batch, now_ms=NOW)
+    store.settle()
+    assert rows_of(store) == [(0, 5)]
+    log.append(keyed(("k", "v" * 100)), now_ms=NOW)
+    assert log.compaction.need(NOW)
+    keep_house(store)
+    assert (log.compaction.compacted_to, log.compaction.need(NOW)) == (0, None)
+
+    log.append(a_marker(commit=True, pid=1), now_ms=NOW, origin="coordinator")
+    log.append(keyed(("k", "v")), now_ms=NOW)
+    keep_house(store)
+    assert log.compaction.compacted_to == 8
+
+
 def test_nor_of_many_batches_though_they_are_small_whoever_opens_the_log_then(store: OneLog):
     config = a_config(**{**SETTINGS, "segment_bytes": 1 << 30})
     log = store.create_log(*ORDERS, TOPIC_ID, config)
@@ -491,7 +542,7 @@ def test_a_database_that_is_away_is_told_once_and_asked_again(
 
 def compact(store: OneLog, **terms: Any) -> Compacted | Broken:
     """Have the log compacted, by other terms than it has."""
-    wanted = store.logs[ORDERS].compaction.wanted(store.epoch, NOW, NOW)
+    wanted = store.logs[ORDERS].compaction.begin(store.epoch, NOW, NOW)
     answered: list[Compacted | Broken] = []
     compactor = pretended_compaction.PretendedCompactor(store.engine, BROKER)
     compactor.compact(wanted._replace(**terms), answered.append, history=store.engine.history)
@@ -692,7 +743,8 @@ class SideBySide:
         plan = in_files.compacting.plan(self.now_ms)
         if plan is None:
             return
-        wanted = CompactionWanted(
+        in_rows.compaction.begin(self.remote.epoch, self.now_ms, self.now_ms)
+        wanted = CompactionWanted(  # by the terms that files have
             Leads(PARTITION, self.remote.epoch, in_rows.latest_epoch),
             0,
             plan.first_dirty,
@@ -709,7 +761,7 @@ class SideBySide:
         assert in_files.compacting.finish(run_compaction(plan, self.disk), self.now_ms)
         assert isinstance(answered[0], Compacted)
         assert (answered[0].whole, answered[0].upto) == (True, plan.upto)
-        in_rows.compaction.finish(answered[0], in_rows.compaction.dirty_batches)
+        in_rows.compaction.finish(answered[0])
 
     def reopen(self) -> None:
         self.files.close()

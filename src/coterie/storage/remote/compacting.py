@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 from weakref import WeakKeyDictionary, WeakSet
 
 from coterie.storage.cleaning import Need, need_of
@@ -50,6 +50,16 @@ class Compactor(Protocol):
         ...
 
 
+class _Begun(NamedTuple):
+    """A compaction that was begun: since when what it leaves is dirty, how many batches were, and up to where
+    all was settled.
+    """
+
+    leaves_since_ms: int
+    dirty_batches: int
+    settled: int
+
+
 class LogCompaction:
     """What a log knows of its compactions."""
 
@@ -64,6 +74,9 @@ class LogCompaction:
         """How many have come since the last compaction began."""
         self._clean_bytes = 0
         self._counted_from = of.start_offset
+        self._begun: _Begun | None = None
+        self._since_ms = 0  # what is dirty has come since then, but for the newest row
+        self._in_vain: int | None = None  # all was settled up to there, and no row ended before it
 
     def take_row(self, row: RowHeads, timestamp_ms: int) -> None:
         """Take note of a row that was there when the log was opened."""
@@ -98,13 +111,17 @@ class LogCompaction:
         oldest_ms = now_ms if known_ms is None or known_ms < 0 else known_ms
         if 0 < config.min_compaction_lag_ms > now_ms - oldest_ms:
             return None
-        if not self._has_enough and now_ms - oldest_ms < config.roll_ms:
+        # Records say what time they like: those of a replay are old, and have come just now.
+        dirty_ms = max(oldest_ms, self._since_ms)
+        if not self._has_enough and now_ms - dirty_ms < config.roll_ms:
+            return None
+        if self._in_vain == self._settled and config.min_compaction_lag_ms <= 0:
             return None
         return need_of(
             config,
             clean_bytes=self._clean_bytes,
             dirty_bytes=self._ripe_bytes(now_ms),
-            oldest_dirty_ms=oldest_ms,
+            oldest_dirty_ms=dirty_ms,
             now_ms=now_ms,
         )
 
@@ -143,11 +160,15 @@ class LogCompaction:
         lag_ms = self._log.config.min_compaction_lag_ms
         return now_ms - lag_ms if lag_ms > 0 else NOTHING_IS_YOUNG_MS
 
-    def wanted(self, broker_epoch: int, now_ms: int, wall_ms: int) -> CompactionWanted:
-        """Return the compaction that is possible now. How old things are goes by `now_ms`; what is written of
-        that, for later, by `wall_ms`.
+    def begin(self, broker_epoch: int, now_ms: int, wall_ms: int) -> CompactionWanted:
+        """Return the compaction that is possible now, which begins. How old things are goes by `now_ms`; what
+        is written of that, for later, by `wall_ms`.
         """
         of, config = self._log, self._log.config
+        # What a transaction holds back may have been there for long.
+        is_held = of.last_stable_offset < of.high_watermark
+        leaves_since_ms = self._since_ms if is_held else now_ms - max(0, config.min_compaction_lag_ms)
+        self._begun = _Begun(leaves_since_ms, self.dirty_batches, self._settled)
         return CompactionWanted(
             leads=Leads(of.partition_id, broker_epoch, of.latest_epoch),
             start_offset=of.start_offset,
@@ -161,15 +182,19 @@ class LogCompaction:
             listed=frozenset(span.last_offset for span in of.aborted_spans()),
         )
 
-    def finish(self, done: Compacted, dirty_batches: int) -> None:
-        """Go by what a compaction has left; so many batches were dirty when it began."""
+    def finish(self, done: Compacted) -> None:
+        """Go by what the compaction that was begun has left."""
+        assert self._begun is not None
         self.is_unfinished = not done.whole and (self.is_unfinished or done.removed_bytes > 0)
         if done.whole:
-            self.dirty_batches -= dirty_batches
+            self.dirty_batches -= self._begun.dirty_batches
             self.compacted_to, self._clean_bytes = done.upto, done.clean_bytes
             self._counted_from = done.start_offset
+            self._since_ms = self._begun.leaves_since_ms
             following = next(self._log.tail.since(done.upto), None)
             self.oldest_ms = None if following is None else following.max_timestamp
+        elif done.found_nothing:
+            self._in_vain = self._begun.settled
         self._log.take_compacted(done)
 
 
@@ -195,8 +220,7 @@ class RemoteCompaction:
             return
         _, one = max(waiting, key=lambda entry: entry[0])
         self._compacting = one
-        wanted = one.compaction.wanted(self._store.broker_epoch, today_ms, wall_ms)
-        dirty_batches = one.compaction.dirty_batches
+        wanted = one.compaction.begin(self._store.broker_epoch, today_ms, wall_ms)
         history = self._store.history
 
         def done(answer: Compacted | Broken) -> None:
@@ -208,7 +232,7 @@ class RemoteCompaction:
                     self._store.retention.doubt(one)
                 return
             if not one.closed:
-                self._take(one, answer, dirty_batches)
+                self._take(one, answer)
             if not isinstance(answer, Broken):
                 again()
 
@@ -229,7 +253,7 @@ class RemoteCompaction:
             if need is not None:
                 yield need, one
 
-    def _take(self, one: RemoteLog, answer: Compacted | Broken, dirty_batches: int) -> None:
+    def _take(self, one: RemoteLog, answer: Compacted | Broken) -> None:
         if isinstance(answer, Broken):
             if not self._refused:
                 log.warning("%s cannot be compacted for now: %s", one.name, answer.reason)
@@ -241,7 +265,7 @@ class RemoteCompaction:
             self._uncleanable.add(one)
             log.error("%s is not compacted any more: %s", one.name, answer.damage)
         before = one.size_bytes
-        one.compaction.finish(answer, dirty_batches)
+        one.compaction.finish(answer)
         if answer.removed_bytes and not answer.whole:  # some of it may be in memory as it was
             self._store.retention.doubt(one)
         if answer.whole:

@@ -104,6 +104,8 @@ class Compacted(NamedTuple):
     aborted: tuple[AbortedSpan, ...] = ()
     whole: bool = False
     damage: str = ""
+    found_nothing: bool = False
+    """Whether there was no row that may be compacted and was not."""
 
 
 Statement: TypeAlias = SpansWanted | RowsWanted | RowsReplaced | CompactedTo
@@ -118,7 +120,7 @@ def compaction(wanted: CompactionWanted) -> Statements:
         aborted: Sequence[AbortedSpan] = yield SpansWanted(wanted.leads.partition_id, wanted.settled)
         newest, upto = yield from _survey(wanted, aborted)
         if upto <= wanted.first_dirty:
-            return Compacted(wanted.first_dirty)
+            return Compacted(wanted.first_dirty, found_nothing=True)
         sweep = Sweep(_terms_of(wanted, aborted, upto), newest)
         return (yield from _sweep(wanted, sweep, aborted, upto))
     except Corrupt as error:
