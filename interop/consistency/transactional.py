@@ -100,9 +100,10 @@ class Transactional(Client):
                 self.number += 1
                 producer.begin_transaction()
                 self.ended(self.one_transaction(producer))
-        except KafkaException as error:
-            self.errors[error.args[0].name()] += 1
-            self.ended(self._aborted(producer, error))
+        except (KafkaException, SystemError) as raised:
+            first = told_by(raised)
+            self.errors[first.args[0].name()] += 1
+            self.ended(self._aborted(producer, first))
 
     def one_transaction(self, producer: Producer) -> End:
         """Carry out a transaction; return how it ended. Raises KafkaException where it could not."""
@@ -127,6 +128,17 @@ class Transactional(Client):
                 continue
             return
         raise AssertionError(f"{self.name}: no producer may begin any more")
+
+
+def told_by(raised: KafkaException | SystemError) -> KafkaException:
+    """Return the error that was raised first: confluent-kafka raises a fatal one as soon as it is told, and
+    calls for a record's outcome behind it nevertheless, which fails by it. Raises any other SystemError.
+    """
+    if isinstance(raised, KafkaException):
+        return raised
+    if isinstance(raised.__cause__, KafkaException):
+        return raised.__cause__
+    raise raised
 
 
 class TransactionalProducing(Transactional):

@@ -10,9 +10,11 @@ import threading
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from interop.consistency.apart import STOOD, apart
 from interop.consistency.checks import Problem, write_problems
 from interop.consistency.runs import DEADLOCK, DEADLOCKED_RUNS, RAISED, STUCK, Deadlock, OnceMore, attempt
+from interop.consistency.transactional import told_by
 
 from gone import wait_until_gone
 
@@ -108,6 +110,18 @@ def test_a_deadlock_of_a_client_s_is_told_from_one_that_is_stuck(tmp_path: Path)
     [problem] = attempt(locks_itself_out, tmp_path)
 
     assert problem.kind == DEADLOCK
+
+
+def test_a_fatal_error_is_known_by_what_fails_behind_it():
+    fatal = KafkaException(KafkaError(KafkaError._FENCED))
+    behind = SystemError("returned a result with an exception set")
+    other = SystemError("of its own")
+    behind.__cause__ = fatal
+
+    assert told_by(fatal) is fatal
+    assert told_by(behind) is fatal
+    with pytest.raises(SystemError, match="of its own"):
+        told_by(other)
 
 
 def test_a_run_apart_returns_what_it_found_and_what_it_raised(tmp_path: Path):
