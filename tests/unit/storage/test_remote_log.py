@@ -118,7 +118,7 @@ def test_a_refusal_takes_back_all_that_is_in_flight_newest_first():
     assert (log.end_offset, log.high_watermark) == (1, 1)
     with pytest.raises(AppendRefused) as caught:
         log.append(idempotent(4), now_ms=NOW)
-    assert caught.value.code == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert caught.value.code == Code.NOT_LEADER_OR_FOLLOWER, "those before it come again"
     store.fate = Fate()
     assert log.append(idempotent(1), now_ms=NOW).base_offset == 1
 
@@ -268,7 +268,7 @@ def test_a_refusal_leaves_alone_what_coordinators_are_being_asked_about_the_prod
     assert caught.value.code == Code.INVALID_TXN_STATE
 
 
-def test_at_a_new_leader_a_producers_batch_is_not_called_out_of_order_while_the_one_before_may_come():
+def test_where_batches_were_sent_away_none_is_called_out_of_order_while_the_one_before_may_come():
     """It was sent away while the log was being opened, and may be there: whoever hears that the next one is
     out of order takes it for one that never was, and sends it anew.
     """
@@ -290,6 +290,10 @@ def test_at_a_new_leader_a_producers_batch_is_not_called_out_of_order_while_the_
     assert log.append(idempotent(0), now_ms=NOW).base_offset == 0, "it is known"
     assert log.append(idempotent(1), now_ms=NOW).base_offset == 2
     assert code_of(3, at_ms=NOW) == Code.OUT_OF_ORDER_SEQUENCE_NUMBER, "it has come to this leader before"
+    log.expect_repeats()  # the broker was suspended, and goes on
+    assert code_of(3, at_ms=NOW) == Code.NOT_LEADER_OR_FOLLOWER
+    assert log.append(idempotent(2), now_ms=NOW).base_offset == 3
+    assert code_of(4, at_ms=NOW) == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 def test_a_transaction_ends_for_readers_when_its_marker_has_landed():

@@ -97,7 +97,8 @@ class RemoteLog(PlacingLog):
         self.tail = Tail(cache or TailCache(), start_offset)
         self.compaction = LogCompaction(self, compacted_to)
         self._read_rows, self._recalls = read_rows, recalls
-        self._first_ms: int | None = None  # when something was first taken, since others were sent away
+        self._first_ms: int | None = None  # when something was first taken, since others were sent away,
+        self._first_offset = 0  # and the offset that it got
         self.producers = ProducerState()
         for _ in self.take_in(chunks):
             pass
@@ -154,7 +155,7 @@ class RemoteLog(PlacingLog):
             self.expect_repeats()
             raise refusal
         if self._first_ms is None:
-            self._first_ms = now_ms
+            self._first_ms, self._first_offset = now_ms, self.end_offset
         if now_ms - self._first_ms > COMES_AGAIN_MS:
             return super().append(records, now_ms=now_ms, **terms)
         self._check_first(records)
@@ -190,12 +191,13 @@ class RemoteLog(PlacingLog):
     def _may_lack_one(self, records: bytes | bytearray | Prepared) -> bool:
         """Return whether a producer may have a batch before this one on its way here.
 
-        While the log was being opened its batches were sent away, and it sends them again one by one. Told
-        that one is out of order it would take those before it for lost, and those may be there.
+        While the log was being opened, or the broker was suspended, its batches were sent away, and it sends
+        them again one by one. Told that one is out of order it would take those before it for lost, and those
+        may be there; librdkafka does so in all partitions of the producer's.
         """
         header = _first_header(records)
         known = self.producers.producers.get(header.producer_id)
-        if known is None or known.last is None or known.last.last_offset >= self._state.epochs[-1][1]:
+        if known is None or known.last is None or known.last.last_offset >= self._first_offset:
             return False
         ahead = (header.base_sequence - known.last_sequence) % SEQUENCES
         return header.producer_epoch != known.epoch or ahead < SEQUENCES // 2
