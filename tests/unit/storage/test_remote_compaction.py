@@ -292,10 +292,9 @@ def test_what_a_transaction_held_back_is_as_old_as_it_was(store: OneLog):
     keep_house(store, NOW + 5_000)
     assert log.compaction.compacted_to == 3
 
-    log.append(a_marker(commit=True, pid=1), now_ms=NOW, origin="coordinator")
+    log.append(a_marker(commit=True, pid=1, at=NOW + 5_000), now_ms=NOW + 5_000, origin="coordinator")
 
-    if log.at_hand(3):  # else its time is not known
-        assert log.compaction.need(NOW + 5_001)
+    assert log.compaction.need(NOW + 5_001)
 
 
 def test_where_a_transaction_begins_in_the_first_row_nothing_is_looked_for_in_vain_twice(store: OneLog):
@@ -380,8 +379,19 @@ def test_rows_that_are_too_young_stay_and_those_before_them_do_not(store: OneLog
 
     assert offsets(log) == [4, 5, 6, 7, 8, 9]
     assert log.compaction.need(NOW + 10_004) is None
-    if log.at_hand(4):  # else its time is not known
-        assert log.compaction.need(NOW + 10_006)
+    assert log.compaction.need(NOW + 10_006)
+    keep_house(store, NOW + 20_000)
+    assert offsets(log) == [8, 9]
+
+
+def test_records_without_a_time_are_not_too_young_for_ever(store: OneLog):
+    log = store.create_log(*ORDERS, TOPIC_ID, a_config(**{**SETTINGS, "min_compaction_lag_ms": 10_000}))
+    for _ in range(10):
+        log.append(keyed(("k", "v" * 50), at=-1), now_ms=NOW)
+
+    keep_house(store, NOW)
+
+    assert offsets(log) == [8, 9]
 
 
 def test_a_tombstone_stays_for_a_while_and_what_it_deletes_does_not(store: OneLog):

@@ -107,10 +107,10 @@ class LogCompaction:
         of, config = self._log, self._log.config
         if not config.compacted or of.size_bytes <= self._clean_bytes:
             return None
-        known_ms = self.oldest_ms
-        oldest_ms = now_ms if known_ms is None or known_ms < 0 else known_ms
-        if 0 < config.min_compaction_lag_ms > now_ms - oldest_ms:
+        known_ms = now_ms if self.oldest_ms is None else self.oldest_ms
+        if 0 < config.min_compaction_lag_ms > now_ms - known_ms:
             return None
+        oldest_ms = now_ms if known_ms < 0 else known_ms  # without a time it is never young, nor overdue
         # Records say what time they like: those of a replay are old, and have come just now.
         dirty_ms = max(oldest_ms, self._since_ms)
         if not self._has_enough and now_ms - dirty_ms < config.roll_ms:
@@ -191,11 +191,20 @@ class LogCompaction:
             self.compacted_to, self._clean_bytes = done.upto, done.clean_bytes
             self._counted_from = done.start_offset
             self._since_ms = self._begun.leaves_since_ms
-            following = next(self._log.tail.since(done.upto), None)
-            self.oldest_ms = None if following is None else following.max_timestamp
+            self._take_left(done)
         elif done.found_nothing:
             self._in_vain = self._begun.settled
         self._log.take_compacted(done)
+
+    def _take_left(self, done: Compacted) -> None:
+        """Go by the time of what was left. Where nobody has read it the one before stays: it is no younger,
+        and where nothing is appended any more nobody would look again.
+        """
+        if done.upto >= self._log.tail.begins:
+            following = next(self._log.tail.since(done.upto), None)
+            self.oldest_ms = None if following is None else following.max_timestamp
+        elif done.left_ms is not None:
+            self.oldest_ms = done.left_ms
 
 
 class RemoteCompaction:

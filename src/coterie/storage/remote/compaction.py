@@ -106,6 +106,8 @@ class Compacted(NamedTuple):
     damage: str = ""
     found_nothing: bool = False
     """Whether there was no row that may be compacted and was not."""
+    left_ms: int | None = None
+    """The time of the first row that was left as it is, if that is known."""
 
 
 Statement: TypeAlias = SpansWanted | RowsWanted | RowsReplaced | CompactedTo
@@ -118,29 +120,32 @@ def compaction(wanted: CompactionWanted) -> Statements:
     """
     try:
         aborted: Sequence[AbortedSpan] = yield SpansWanted(wanted.leads.partition_id, wanted.settled)
-        newest, upto = yield from _survey(wanted, aborted)
+        newest, upto, left_ms = yield from _survey(wanted, aborted)
         if upto <= wanted.first_dirty:
             return Compacted(wanted.first_dirty, found_nothing=True)
         sweep = Sweep(_terms_of(wanted, aborted, upto), newest)
-        return (yield from _sweep(wanted, sweep, aborted, upto))
+        done = yield from _sweep(wanted, sweep, aborted, upto)
+        return done._replace(left_ms=left_ms) if done.whole else done
     except Corrupt as error:
         return Compacted(wanted.first_dirty, damage=str(error))
 
 
 def _survey(
     wanted: CompactionWanted, aborted: Sequence[AbortedSpan]
-) -> Generator[Statement, Any, tuple[Newest, int]]:
-    """Return the `Newest`, and the offset up to which rows may be compacted."""
+) -> Generator[Statement, Any, tuple[Newest, int, int | None]]:
+    """Return the `Newest`, the offset up to which rows may be compacted, and the time of the row there, if it
+    was read.
+    """
     survey = Survey(wanted.first_dirty, wanted.producers, aborted)
     partition_id, upto = wanted.leads.partition_id, wanted.start_offset
     while rows := (yield RowsWanted(partition_id, upto, wanted.settled, PAGE_BYTES)).chunks:
         for row in rows:
             if not _may_be_compacted(row, wanted):
-                return survey.newest, upto
+                return survey.newest, upto, row.max_timestamp
             for batch in _batches_of(row):
                 survey.take(*batch)
             upto = row.last_offset + 1
-    return survey.newest, upto
+    return survey.newest, upto, None
 
 
 def _may_be_compacted(row: Chunk, wanted: CompactionWanted) -> bool:
