@@ -188,6 +188,7 @@ def test_a_log_is_compacted_beside_the_broker(address: DatabaseAddress):
         answered: list[Compacted | Broken] = []
         wanted = log.compaction.begin(1, NOW, NOW)
         compactor.compact(wanted, answered.append, history="another")
+        life.until(lambda: len(answered) == 1)
         compactor.compact(wanted, answered.append, history=history)
         life.until(lambda: len(answered) == 2)
 
