@@ -173,8 +173,9 @@ def _serve_over(settings: BrokerSettings, store: str, direct: str | None) -> int
         raise CoterieError(f"node.id is {settings.node_id}; it takes a whole number of at least 0")
     from coterie.cli.store import address_of
 
-    address = address_of(store)
-    reached = address if direct is None else address_of(direct)
+    used_by = f"coterie broker {settings.node_id}"
+    address = address_of(store, used_by=used_by)
+    reached = address if direct is None else address_of(direct, used_by=used_by)
     for note in settings.notes_among_others():
         _say(f"note: {note}")
     _note_if_alone(settings, address)

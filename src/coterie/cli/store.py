@@ -200,10 +200,12 @@ def lines_of_dump(done: Dumped) -> Iterator[str]:
     yield f"cluster {done.cluster_id}: {topics} of {partitions} are written, {done.bytes} bytes of records"
 
 
-def address_of(url: str) -> DatabaseAddress:
-    """Return the address that a URL is. Raises `CoterieError`, also where the driver is not installed."""
+def address_of(url: str, *, used_by: str = "coterie store") -> DatabaseAddress:
+    """Return the address that a URL is, as whoever uses it is called at the server. Raises `CoterieError`,
+    also where the driver is not installed.
+    """
     try:
         from coterie.storage.postgres.connecting import DatabaseAddress
     except ImportError:
         raise CoterieError("this needs PostgreSQL's driver: pip install asyncpg") from None
-    return DatabaseAddress(url)
+    return DatabaseAddress(url, used_by=used_by)

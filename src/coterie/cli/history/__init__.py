@@ -172,7 +172,7 @@ def where_of(source: Path | str | None, client: Settings, master: str) -> Iterat
     if isinstance(source, str):
         from coterie.cli.store import address_of
 
-        address = address_of(source)
+        address = address_of(source, used_by="coterie history")
         from coterie.broker.transfer.groups import dump_groups
 
         with TemporaryDirectory(prefix="coterie-history-") as folder:

@@ -99,13 +99,15 @@ class PostgresCompactor:
         def ended(answer: Compacted | Broken | None) -> None:
             done(Broken("its process has failed") if answer is None else answer)
 
-        arguments = (self._address.url, self._broker_id, history, wanted)
+        arguments = (self._address.url, self._address.used_by, self._broker_id, history, wanted)
         self._aside(run_compaction, arguments, ended, computes=True)
 
 
-def run_compaction(url: str, broker_id: int, history: str, wanted: CompactionWanted) -> Compacted | Broken:
+def run_compaction(
+    url: str, used_by: str, broker_id: int, history: str, wanted: CompactionWanted
+) -> Compacted | Broken:
     """Compact a log, as its broker, in a database of this history; return the outcome."""
-    return asyncio.run(_run(DatabaseAddress(url), broker_id, history, wanted))
+    return asyncio.run(_run(DatabaseAddress(url, used_by=used_by), broker_id, history, wanted))
 
 
 async def _run(
@@ -113,7 +115,7 @@ async def _run(
 ) -> Compacted | Broken:
     connection: Connection | None = None
     try:
-        connection = await connect(address)
+        connection = await connect(address, use="compaction")
         if await read_history(connection) != history:
             return Broken(OTHER_HISTORY)
         return await _carry_out_all(connection, broker_id, wanted)

@@ -13,6 +13,7 @@ import re
 import socket
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
+from functools import partial
 from ipaddress import ip_address
 from typing import Any
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
@@ -71,8 +72,10 @@ class DatabaseAddress:
     `sslmode` says otherwise. Of several hosts the one is used that takes writes.
     """
 
-    def __init__(self, url: str) -> None:
-        """Raises `CoterieError` where the URL is none of a PostgreSQL."""
+    def __init__(self, url: str, *, used_by: str = "coterie") -> None:
+        """`used_by` is what the database's administrator finds in pg_stat_activity, unless the URL has an
+        `application_name`. Raises `CoterieError` where the URL is none of a PostgreSQL.
+        """
         parts = _parts_of(url)
         if parts.scheme not in ("postgresql", "postgres"):
             given = f"{parts.scheme}://" if parts.scheme else "no URL"
@@ -85,6 +88,7 @@ class DatabaseAddress:
         self.url = url
         """It may have a password in it."""
         query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
+        self.used_by = query.get("application_name", used_by)
         self.hosts = _hosts_of(parts.netloc.rpartition("@")[2], query)
         self.arguments: dict[str, Any] = {"dsn": url, "timeout": CONNECT_S, "command_timeout": None}
         if "target_session_attrs" not in query:
@@ -123,14 +127,14 @@ class Connections:
         self._connecting: set[asyncio.Task[Any] | None] = set()
         self._closed = False
 
-    async def connect(self, *, cached: int = 100) -> asyncpg.Connection:
+    async def connect(self, *, use: str = "", cached: int = 100) -> asyncpg.Connection:
         """Return a new connection, as `connect` does. Raises one of `LOST`."""
         if self._closed:
             raise ConnectionError("this broker connects no more")
         task = asyncio.current_task()
         self._connecting.add(task)
         try:
-            connection = await connect(self.address, cached=cached)
+            connection = await connect(self.address, use=use, cached=cached)
         except LOST as error:
             self.tried(error)
             raise
@@ -240,14 +244,16 @@ $$
 """
 
 
-async def connect(address: DatabaseAddress, *, cached: int = 100) -> asyncpg.Connection:
+async def connect(address: DatabaseAddress, *, use: str = "", cached: int = 100) -> asyncpg.Connection:
     """Return a new connection to the first host that can be used, which keeps up to so many prepared
-    statements. Raises one of `LOST`, the last host's.
+    statements. `use` says what it is for in pg_stat_activity. Raises one of `LOST`, the last host's.
     """
+    name = f"{address.used_by}: {use}" if use else address.used_by
+    attempt = partial(_connect_to, address, cached=cached, name=name)
     if len(address.hosts) == 1:
-        connection = await _connect_to(address, *address.hosts[0], cached=cached)
+        connection = await attempt(*address.hosts[0])
     else:
-        connection = await _connect_to_first(address, cached=cached)
+        connection = await _connect_to_first(address, attempt)
     # A pooler lets in whom it has no connection for. The driver's own timeout would send a CancelRequest.
     giving_up = asyncio.get_running_loop().call_later(CONNECT_S, connection.terminate)
     try:
@@ -262,12 +268,20 @@ async def connect(address: DatabaseAddress, *, cached: int = 100) -> asyncpg.Con
 
 
 async def _connect_to(
-    address: DatabaseAddress, host: str | None, port: int, *, cached: int
+    address: DatabaseAddress, host: str | None, port: int, *, cached: int, name: str
 ) -> asyncpg.Connection:
-    return await asyncpg.connect(**address.arguments, host=host, port=port, statement_cache_size=cached)
+    return await asyncpg.connect(
+        **address.arguments,
+        host=host,
+        port=port,
+        statement_cache_size=cached,
+        server_settings={"application_name": name},
+    )
 
 
-async def _connect_to_first(address: DatabaseAddress, *, cached: int) -> asyncpg.Connection:
+async def _connect_to_first(
+    address: DatabaseAddress, connect_to: Callable[[str | None, int], Coroutine[Any, Any, asyncpg.Connection]]
+) -> asyncpg.Connection:
     """Return a connection to one of several hosts. They are tried in their order, and the next one as soon as
     those before have failed, or say nothing for a while.
     """
@@ -276,7 +290,7 @@ async def _connect_to_first(address: DatabaseAddress, *, cached: int) -> asyncpg
     try:
         while untried or not all(one.done() for one in attempts):
             if untried:
-                attempts.append(asyncio.create_task(_connect_to(address, *untried.popleft(), cached=cached)))
+                attempts.append(asyncio.create_task(connect_to(*untried.popleft())))
             under_way = [one for one in attempts if not one.done()]
             most_s = NEXT_HOST_S if untried else None
             await asyncio.wait(under_way, timeout=most_s, return_when=asyncio.FIRST_COMPLETED)

@@ -212,8 +212,9 @@ class PostgresReader:
     """A `RemoteReader`."""
 
     def __init__(self, connections: Connections) -> None:
-        self._opening, self._recalling = ReadConnection(connections), ReadConnection(connections)
-        self._forgetting = ReadConnection(connections)
+        self._opening = ReadConnection(connections, "opening logs")
+        self._recalling = ReadConnection(connections, "older records")
+        self._forgetting = ReadConnection(connections, "deleting records")
 
     def prepare(self, *, history: str) -> None:
         self._opening.run(_prepare, lambda _: None, history)
@@ -276,8 +277,9 @@ class PostgresReader:
 class ReadConnection:
     """A connection on which reads are done one after the other, opened anew when it is needed again."""
 
-    def __init__(self, connections: Connections) -> None:
+    def __init__(self, connections: Connections, use: str) -> None:
         self._connections = connections
+        self._use = use
         self._connection: SerialConnection | None = None
         self._history: str | None = None  # of that connection, once it is known
         self._waiting = 0  # the number of those that wait for an answer
@@ -345,7 +347,7 @@ class ReadConnection:
         self.close()
         self.move()
         self._history = None
-        connection = self._connection = SerialConnection(self._connections)
+        connection = self._connection = SerialConnection(self._connections, self._use)
         connection.open(read_history, opened, ended)
         return connection
 

@@ -93,8 +93,9 @@ def _has_done_nothing(failure: Failed) -> bool:
 class SerialConnection:
     """One connection, from `open` until it ends by itself or by `close`. It is not opened again."""
 
-    def __init__(self, connections: Connections) -> None:
+    def __init__(self, connections: Connections, use: str = "") -> None:
         self._connections = connections
+        self._use = use
         self._loop = connections.loop
         self._connection: Connection | None = None
         self._ended: Callable[[], None] = lambda: None
@@ -149,7 +150,7 @@ class SerialConnection:
 
     async def _open(self, begin: Job[T], opened: Callable[[T], None]) -> None:
         try:
-            connection = await self._connections.connect()
+            connection = await self._connections.connect(use=self._use)
         except LOST:
             self._end()
             return

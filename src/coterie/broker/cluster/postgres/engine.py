@@ -104,7 +104,8 @@ class PostgresEngine:
         ended: Callable[[], None],
         notified: Callable[[int], None] | None = None,
     ) -> None:
-        session = PostgresSession(self, SerialConnection(self._connections))
+        use = "metadata" if notified is None else "membership"
+        session = PostgresSession(self, SerialConnection(self._connections, use))
         session.open(opened, ended, notified)
 
     def take_in(self, session: PostgresSession) -> bool:

@@ -95,7 +95,7 @@ class Sweeper:
     def _sweep(self, seen: int) -> None:
         self._sweeping = True
         if self._connection is None:
-            connection = self._connection = SerialConnection(self._connections)
+            connection = self._connection = SerialConnection(self._connections, "sweeping")
             connection.open(_nothing, lambda _: None, partial(self._ended, connection))
         if self._sweeps % STRAYS_EVERY == 0:
             self._connection.run(sweep_strays, _nothing_follows)
