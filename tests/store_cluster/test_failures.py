@@ -25,6 +25,7 @@ from clients.running import Member, shared, wait_until
 from clients.test_transactions import read
 from coterie.base.signals import ONE_REQUEST_MS
 from coterie.base.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from coterie.cli import main
 
 pytestmark = pytest.mark.interop  # each takes half a minute of a process that waits
 
@@ -296,6 +297,28 @@ def test_of_two_processes_of_one_id_the_younger_serves(cluster: StoreCluster, wr
         assert writing.are_there()
     finally:
         younger.kill()
+
+
+def test_who_asks_for_the_brokers_while_the_database_is_away_is_told_of_partitions_without_a_leader(
+    server: Server, cluster: StoreCluster, writing: Writing, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def described(broker: StoreBroker) -> tuple[object, str]:
+        with pytest.raises(SystemExit) as ended:
+            main(["cluster", "describe", "-b", broker.address])
+        return ended.value.code, capsys.readouterr().out
+
+    before = described(cluster[1])
+    server.stop(signal.SIGQUIT)
+    cluster.until("it is suspended", partial(has_said, cluster[1], "suspended"))
+    meanwhile = described(cluster[1])
+    server.start()
+    cluster.until("it goes on", partial(has_said, cluster[1], "resumed"))
+
+    assert before[0] == meanwhile[0] == 0
+    assert "without a leader" not in before[1]
+    assert "without a leader, though a replica is live" in meanwhile[1]
+    own = next(line.split() for line in meanwhile[1].splitlines() if line.split()[:1] == ["1"])
+    assert own[4:6] == ["live", "-"]
 
 
 def test_a_stop_while_the_database_is_away_ends_within_seconds_and_says_what_is_left_to_others(

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -53,10 +53,12 @@ def command() -> None:
 def describe_command(ask: AskCluster) -> CommandResult:
     """Show the cluster's id, its controller and its brokers.
 
-    LEADS and REPLICAS count partitions, those of internal topics as well.
+    LEADS and REPLICAS count partitions, those of internal topics as well. While some have no leader LEADS is
+    a dash where it may be theirs.
     """
     found, topics = ask(cluster_and_topics)
     leads, replicas = counts_of(topics)
+    without = without_leader(found, topics)
     brokers = [
         {
             "broker": one.broker_id,
@@ -64,7 +66,7 @@ def describe_command(ask: AskCluster) -> CommandResult:
             "port": one.address[1],
             "rack": one.rack,
             "state": "fenced" if one.fenced else "live",
-            "leads": leads[one.broker_id],
+            "leads": leads[one.broker_id] or (None if any(without) and not one.fenced else 0),
             "replicas": replicas[one.broker_id],
         }
         for one in sorted(found.brokers)
@@ -72,8 +74,13 @@ def describe_command(ask: AskCluster) -> CommandResult:
     rows = [(*one.values(), "yes" if one["broker"] == found.controller_id else None) for one in brokers]
     head = ("BROKER", "HOST", "PORT", "RACK", "STATE", "LEADS", "REPLICAS", "CONTROLLER")
     return CommandResult(
-        {"cluster": found.cluster_id, "controller": found.controller_id, "brokers": brokers},
-        [f"cluster {found.cluster_id}", "", *table(head, rows)],
+        {
+            "cluster": found.cluster_id,
+            "controller": found.controller_id,
+            "brokers": brokers,
+            "without_leader": sum(without),
+        },
+        [f"cluster {found.cluster_id}", "", *table(head, rows), *lines_without_leader(without)],
     )
 
 
@@ -88,6 +95,33 @@ def counts_of(topics: Sequence[DescribedTopic]) -> tuple[Counter[int], Counter[i
     partitions = [one for topic in topics for one in topic.partitions]
     leads = Counter(one.leader for one in partitions)
     return leads, Counter(broker_id for one in partitions for broker_id in one.replicas)
+
+
+class WithoutLeader(NamedTuple):
+    """How many partitions have no leader by what a broker knows: those of which a replica is live, others."""
+
+    replica_live: int
+    none_live: int
+
+
+def without_leader(found: ClusterInfo, topics: Sequence[DescribedTopic]) -> WithoutLeader:
+    """Return the numbers of partitions without a leader."""
+    live = {one.broker_id for one in found.brokers if not one.fenced}
+    unled = [one for topic in topics for one in topic.partitions if one.leader < 0]
+    replica_live = sum(not live.isdisjoint(one.replicas) for one in unled)
+    return WithoutLeader(replica_live, len(unled) - replica_live)
+
+
+def lines_without_leader(without: WithoutLeader) -> Iterator[str]:
+    """Yield lines about partitions without a leader, whose brokers may all look well."""
+    if any(without):
+        yield ""
+    if without.replica_live:
+        yield f"without a leader, though a replica is live: {counted(without.replica_live, 'partition')}"
+        yield "  If this lasts: so says a broker that does not reach its database of what it leads itself,"
+        yield "  and of all else what was before. Its log says since when, and why (suspended)."
+    if without.none_live:
+        yield f"without a leader, and no replica is live: {counted(without.none_live, 'partition')}"
 
 
 # -- moving replicas

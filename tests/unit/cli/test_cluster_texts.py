@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from coterie.base.ids import TopicPartition
 from coterie.broker.placement.moving import ReplicaMove
-from coterie.cli.cluster import lines_of
+from coterie.cli.cluster import lines_of, lines_without_leader, without_leader
+from coterie.client.admin.messages import ClusterInfo, DescribedBroker, DescribedPartition, DescribedTopic
+from coterie.client.net.addresses import Address
 
 
 def moved(partition: int, before: tuple[int, ...], after: tuple[int, ...]) -> ReplicaMove:
@@ -33,3 +35,24 @@ def test_those_that_have_fewer_replicas_are_named_apart():
 
 def test_of_no_moves_nothing_is_said():
     assert [*lines_of([])] == []
+
+
+def test_partitions_without_a_leader_are_told_of_though_all_brokers_look_well():
+    brokers = [DescribedBroker(one, Address("h", 9092), None, fenced=one == 3) for one in (1, 2, 3)]
+    led = [(1, (1, 2)), (-1, (2, 1)), (-1, (3, 2)), (-1, (3,))]
+    partitions = [
+        DescribedPartition(number, leader, replicas, replicas, ())
+        for number, (leader, replicas) in enumerate(led)
+    ]
+    topic = DescribedTopic("fleet", None, internal=False, partitions=tuple(partitions))
+
+    without = without_leader(ClusterInfo("c", 1, tuple(brokers)), [topic])
+
+    first, *because, last = [line for line in lines_without_leader(without) if line]
+    assert first == "without a leader, though a replica is live: 2 partitions"
+    assert "does not reach its database" in because[0]
+    assert last == "without a leader, and no replica is live: 1 partition"
+
+
+def test_where_all_partitions_are_led_nothing_is_said_of_it():
+    assert [*lines_without_leader(without_leader(ClusterInfo("c", 1, ()), []))] == []
