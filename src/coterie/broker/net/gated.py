@@ -17,7 +17,7 @@ class GatedConnection(Connection):
     def data_received(self, data: bytes) -> None:
         """Have the node look at the clock, and take what has come."""
         self.node.look_at_clock()
-        super().data_received(data)
+        Connection.data_received(self, data)  # each request comes by here, and super() takes twice as long
 
     def _pump(self, *, taken: bool = False) -> None:
         self.node.look_at_clock()
