@@ -17,7 +17,7 @@ from bench.postgres import USER, Server
 
 from coterie.base.errors import CoterieError
 from coterie.storage.postgres import connecting, lane_session, serial
-from coterie.storage.postgres.advice import connect_or_say
+from coterie.storage.postgres.advice import connect_or_say, what_to_put_right
 from coterie.storage.postgres.connecting import (
     Connections,
     DatabaseAddress,
@@ -255,6 +255,26 @@ def test_an_error_that_ends_the_connection_says_nothing_about_the_statement(seve
 )
 def test_whatever_the_driver_says_by_itself_is_a_connection_that_is_gone(error: Exception):
     assert isinstance(failure_of(error), Broken)
+
+
+def test_what_the_driver_calls_its_states_is_said_in_plain_words():
+    error = asyncpg.InternalClientError("cannot switch to state 12; another operation (2) is in progress")
+
+    assert failure_of(error) == Broken("the connection has failed while a statement was under way")
+
+
+def test_details_and_hints_of_the_servers_are_in_the_same_line():
+    fields = {
+        "C": "23503",
+        "M": "it fails",
+        "V": "ERROR",
+        "D": "Key (id)=(1) is there.",
+        "H": "Take it away.",
+    }
+    error = asyncpg.PostgresError.new(fields)
+
+    assert failure_of(error) == Failed("23503", "it fails; Key (id)=(1) is there.; Take it away.")
+    assert what_to_put_right(error) == "it fails; Key (id)=(1) is there.; Take it away."
 
 
 def test_a_value_that_cannot_be_sent_has_done_nothing():

@@ -7,10 +7,11 @@ import logging
 import socket
 from collections.abc import Iterator
 
+import asyncpg
 import pytest
 
 from coterie.broker.cluster.postgres.outage import Outage
-from coterie.storage.postgres.advice import REFUSED, SILENT
+from coterie.storage.postgres.advice import IS_AWAY, REFUSED, SILENT
 from coterie.storage.postgres.connecting import Connections, DatabaseAddress
 from coterie.storage.postgres.serial import SerialConnection
 
@@ -84,6 +85,12 @@ def test_the_next_outage_is_told_of_from_its_beginning(trying: Trying):
 
 def test_a_database_that_is_reached_is_not_spoken_of(trying: Trying):
     assert trying.tried(None) == []
+
+
+def test_of_a_database_that_was_there_nobody_is_told_to_make_one(trying: Trying):
+    error = asyncpg.InvalidCatalogNameError.new({"C": "3D000", "M": 'database "coterie" does not exist'})
+
+    assert trying.tried(error) == [f'{ONE}: database "coterie" does not exist; {IS_AWAY}']
 
 
 # -- who tells

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import asyncpg
 
 from coterie.base.errors import CoterieError
-from coterie.storage.postgres.connecting import LOST, DatabaseAddress, connect
+from coterie.storage.postgres.connecting import LOST, DatabaseAddress, connect, in_a_line
 from coterie.storage.postgres.serial import Connection
 from coterie.storage.postgres.tls import tls_advice
 
@@ -24,6 +24,8 @@ REFUSED = "nobody listens there; is the address right, and PostgreSQL up?"
 SILENT = "no answer comes from there; is the address right, and the network up?"
 TO_GRANT = "who looks or dumps needs GRANT coterie_reader, and who loads or restores GRANT coterie_broker"
 TAKES_WRITES = "read-write"  # as the driver names what was looked for
+TO_MAKE = "createdb makes one"
+IS_AWAY = "it was there before: is another to take its place, or has it been renamed or dropped?"
 READ_ONLY = "no server that takes writes: this one is a standby, or has default_transaction_read_only on"
 FORGETFUL_POOLER = (
     "a pooler is between that keeps no prepared statements: PgBouncer does from 1.21 on, with"
@@ -49,36 +51,36 @@ async def connected(address: DatabaseAddress) -> AsyncIterator[Connection]:
     try:
         yield connection
     except asyncpg.InsufficientPrivilegeError as error:
-        raise CoterieError(f"{address}: {error}; {TO_GRANT}") from error
+        raise CoterieError(f"{address}: {in_a_line(error)}; {TO_GRANT}") from error
     except LOST as error:
-        raise CoterieError(f"{address}: {str(error) or type(error).__name__}") from error
+        raise CoterieError(f"{address}: {in_a_line(error) or type(error).__name__}") from error
     finally:
         connection.terminate()
 
 
-def what_to_put_right(error: BaseException) -> str:
+def what_to_put_right(error: BaseException, *, was_there: bool = False) -> str:
     """Return the sentence about an error in connecting that stays until somebody does something; "" for one
-    that may pass.
+    that may pass. `was_there`: the database is one that has been used before.
     """
     if advice := tls_advice(error):
         return advice
     if isinstance(error, asyncpg.PostgresError):
-        state = error.sqlstate or ""
+        state, said = error.sqlstate or "", in_a_line(error)
         if state in PASSWORD_WRONG:
             return (
-                f"{error}; the password comes from the URL, from PGPASSWORD, or from the file that"
+                f"{said}; the password comes from the URL, from PGPASSWORD, or from the file that"
                 " PGPASSFILE names, ~/.pgpass by default"
             )
         if state in NOT_LET_IN:
-            return f"{error}; the server's pg_hba.conf and its roles say who is let in"
+            return f"{said}; the server's pg_hba.conf and its roles say who is let in"
         if state in NO_PARAMETER:
-            return f"{error}; behind the ? stand psql's words, as sslmode, and settings of the server's"
+            return f"{said}; behind the ? stand psql's words, as sslmode, and settings of the server's"
         if state in NO_DATABASE:
-            return f"{error}; createdb makes one"
+            return f"{said}; {IS_AWAY if was_there else TO_MAKE}"
         if state in NOT_PREPARED:
             return FORGETFUL_POOLER
-        return "" if state.startswith(PASSING) else str(error)
-    return str(error) if isinstance(error, asyncpg.InterfaceError) else ""
+        return "" if state.startswith(PASSING) else said
+    return in_a_line(error) if isinstance(error, asyncpg.InterfaceError) else ""
 
 
 def passing_reason(error: BaseException) -> str:

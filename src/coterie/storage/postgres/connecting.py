@@ -47,6 +47,7 @@ deleted topics leave is swept.
 """
 TOO_MANY = "53300"
 PASSWORD = re.compile(r"(?:^|&)(?:ssl)?password=([^&]+)")
+LABEL = re.compile(r"^(?:DETAIL|HINT): *")
 ENDS_CONNECTION = ("FATAL", "PANIC")
 OTHER_HISTORY = "the database is of another history: it has gone back to an older state"
 LOST = (OSError, EOFError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
@@ -353,12 +354,18 @@ def failure_of(error: BaseException) -> Failed | Broken:
     if isinstance(error, asyncpg.PostgresError):
         severity = getattr(error, "severity_en", None)
         if severity is not None and severity not in ENDS_CONNECTION:
-            return Failed(error.sqlstate or "", str(error))
+            return Failed(error.sqlstate or "", in_a_line(error))
     elif isinstance(error, asyncpg.InterfaceError) and isinstance(error, ValueError):
         return Failed("22000", str(error))
     if isinstance(error, asyncpg.InternalClientError):  # of a statement that meets the end of its connection
-        return Broken(f"the connection has failed: {error}")
+        return Broken("the connection has failed while a statement was under way")
     needed = (
         f"; each broker needs {CONNECTIONS_NEEDED}" if getattr(error, "sqlstate", None) == TOO_MANY else ""
     )
-    return Broken(f"{type(error).__name__}: {error}{needed}")
+    return Broken(f"{type(error).__name__}: {in_a_line(error)}{needed}")
+
+
+def in_a_line(error: object) -> str:
+    """Return the text of an error in a line: the server sends details and hints on lines of their own."""
+    first, *more = str(error).splitlines() or [""]
+    return "; ".join([first, *(LABEL.sub("", line) for line in more)])

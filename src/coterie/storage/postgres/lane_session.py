@@ -18,6 +18,7 @@ from coterie.storage.postgres.connecting import (
     OTHER_HISTORY,
     Connections,
     failure_of,
+    in_a_line,
     read_history,
     within_ms,
 )
@@ -180,7 +181,7 @@ class _LaneConnection:
 
     def _take_warning(self, _: object, message: asyncpg.PostgresLogMessage) -> None:
         if message.sqlstate == WARNING:
-            self._warnings.append(Failed(WARNING, str(message)))
+            self._warnings.append(Failed(WARNING, in_a_line(message)))
 
     async def begin_life(self, life: int, look: Look, history: Callable[[], str] | None) -> LaneAnswer:
         """Have the lane's row be in this life, and look for the rows."""

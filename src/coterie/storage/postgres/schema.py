@@ -17,7 +17,7 @@ import asyncpg
 from coterie.base.errors import CoterieError
 from coterie.base.ids import uuid_text
 from coterie.storage.postgres.advice import connected
-from coterie.storage.postgres.connecting import DatabaseAddress
+from coterie.storage.postgres.connecting import DatabaseAddress, in_a_line
 from coterie.storage.postgres.serial import LOCKED_IDLE_MS
 
 OWNER, BROKER, READER = "coterie_owner", "coterie_broker", "coterie_reader"
@@ -91,9 +91,9 @@ async def migrate_over(
     try:
         return await _migrate(connection, only_if_empty=only_if_empty)
     except asyncpg.InsufficientPrivilegeError as error:
-        raise CoterieError(f"{address}: {error}; {TO_GRANT}") from error
+        raise CoterieError(f"{address}: {in_a_line(error)}; {TO_GRANT}") from error
     except asyncpg.DuplicateSchemaError as error:
-        raise CoterieError(f"{address}: {error}, {NO_CLUSTER}") from error
+        raise CoterieError(f"{address}: {in_a_line(error)}, {NO_CLUSTER}") from error
 
 
 async def read_cluster(connection: asyncpg.Connection) -> StoreCluster | None:

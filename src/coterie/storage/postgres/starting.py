@@ -18,6 +18,7 @@ from coterie.storage.postgres.connecting import (
     LOST,
     DatabaseAddress,
     connect,
+    in_a_line,
     read_history,
 )
 from coterie.storage.postgres.facts import StoreFacts, facts_of
@@ -62,7 +63,9 @@ async def open_store(address: DatabaseAddress, *, waiting: Callable[[str], objec
         try:
             return await _look(connection, address)
         except asyncpg.InsufficientPrivilegeError as error:
-            raise CoterieError(f"{address}: {error}; GRANT {BROKER} TO the user of brokers") from error
+            raise CoterieError(
+                f"{address}: {in_a_line(error)}; GRANT {BROKER} TO the user of brokers"
+            ) from error
 
     return await _once_there(address, waiting, look)
 

@@ -34,7 +34,7 @@ class Outage:
         if self._since_s is None:
             self._since_s = self._clock()
         away_s = self._clock() - self._since_s
-        reason = what_to_put_right(error) or passing_reason(error)
+        reason = what_to_put_right(error, was_there=True) or passing_reason(error)
         if reason not in self._said:
             self._said.add(reason)
             log.warning("the database %s is not reached: %s", self._address, reason)
