@@ -46,7 +46,11 @@ def test_a_password_is_never_shown():
     ("url", "sentence"),
     [
         ("mysql://db/coterie", "begins with postgresql://, and this is mysql://"),
-        ("postgresql://db", "names the database"),
+        ("postgresql://db", "names the database: write postgresql://db/coterie, if it is called coterie"),
+        (
+            "postgresql://me:secret@db/?sslmode=disable",
+            r"write postgresql://me:\*\*\*@db/coterie\?\.\.\., if",
+        ),
         ("postgresql://db:port/coterie", "a port that is no number: port"),
         ("postgresql://db:99999/coterie", "a port that is none: 99999"),
         ("postgresql://[::1/coterie", "no URL: Invalid IPv6 URL"),
@@ -273,8 +277,8 @@ def test_details_and_hints_of_the_servers_are_in_the_same_line():
     }
     error = asyncpg.PostgresError.new(fields)
 
-    assert failure_of(error) == Failed("23503", "it fails; Key (id)=(1) is there.; Take it away.")
-    assert what_to_put_right(error) == "it fails; Key (id)=(1) is there.; Take it away."
+    assert failure_of(error) == Failed("23503", "it fails; Key (id)=(1) is there; Take it away")
+    assert what_to_put_right(error) == "it fails; Key (id)=(1) is there; Take it away"
 
 
 def test_a_value_that_cannot_be_sent_has_done_nothing():

@@ -138,8 +138,19 @@ def test_a_wrong_password_is_refused_and_not_repeated(serve: Serve, guarded: Ser
 
     assert ended.code == 1
     assert "password authentication failed" in ended.said
-    assert "PGPASSWORD" in ended.said
+    assert "postgresql://USER:PASSWORD@HOST/DATABASE), from PGPASSWORD" in ended.said
     assert "wr-on-g" not in ended.said
+
+
+def test_who_gives_no_password_is_asked_for_one_and_told_where(
+    serve: Serve, guarded: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGPASSFILE", "/nowhere")
+    monkeypatch.delenv("PGPASSWORD", raising=False)
+
+    ended = serve("--store", guarded.url("postgres", user="guard"), *NODE)
+
+    assert (ended.code, "is a password given, and the right one?" in ended.said) == (1, True)
 
 
 def test_who_is_not_let_in_is_told_where_that_is_decided(serve: Serve, guarded: Server) -> None:

@@ -68,7 +68,8 @@ def what_to_put_right(error: BaseException, *, was_there: bool = False) -> str:
         state, said = error.sqlstate or "", in_a_line(error)
         if state in PASSWORD_WRONG:
             return (
-                f"{said}; the password comes from the URL, from PGPASSWORD, or from the file that"
+                f"{said}; is a password given, and the right one? It comes from the URL"
+                " (postgresql://USER:PASSWORD@HOST/DATABASE), from PGPASSWORD, or from the file that"
                 " PGPASSFILE names, ~/.pgpass by default"
             )
         if state in NOT_LET_IN:

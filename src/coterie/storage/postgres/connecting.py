@@ -84,8 +84,14 @@ class DatabaseAddress:
                 f"a store's address begins with postgresql://, and this is {given}: "
                 "write postgresql://USER@HOST/DATABASE"
             )
+        secret = parts.netloc.rpartition("@")[0].partition(":")[2]
+        netloc = parts.netloc.replace(f":{secret}@", ":***@", 1) if secret else parts.netloc
         if not parts.path.strip("/"):
-            raise CoterieError("a store's address names the database: postgresql://USER@HOST/DATABASE")
+            query_follows = "?..." if parts.query else ""
+            raise CoterieError(
+                "a store's address names the database: write"
+                f" {parts.scheme}://{netloc}/coterie{query_follows}, if it is called coterie"
+            )
         self.url = url
         """It may have a password in it."""
         query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
@@ -97,10 +103,8 @@ class DatabaseAddress:
         self.is_here = all(is_here(host) for host, _ in self.hosts)
         """Whether it is on this machine."""
         self.arguments |= tls_arguments(query, is_here=self.is_here)
-        secret = parts.netloc.rpartition("@")[0].partition(":")[2]
         self.secrets = tuple(one for one in (secret, *PASSWORD.findall(parts.query)) if one)
         """The passwords in it, as they are written there."""
-        netloc = parts.netloc.replace(f":{secret}@", ":***@", 1) if secret else parts.netloc
         self._shown = f"{parts.scheme}://{netloc}{parts.path}"
 
     def __str__(self) -> str:
@@ -368,4 +372,4 @@ def failure_of(error: BaseException) -> Failed | Broken:
 def in_a_line(error: object) -> str:
     """Return the text of an error in a line: the server sends details and hints on lines of their own."""
     first, *more = str(error).splitlines() or [""]
-    return "; ".join([first, *(LABEL.sub("", line) for line in more)])
+    return "; ".join([first, *(LABEL.sub("", line).rstrip(".") for line in more)])
