@@ -250,18 +250,28 @@ def test_partitions_are_led_behind_their_epochs_by_those_that_are_named(
     assert {row.split("|")[1] for row in rows.splitlines()} == {"{1}", "{2}"}
 
 
-def test_where_a_topic_is_there_nothing_is_brought_in(
-    server: Server, database: str, address: DatabaseAddress, tmp_path: Path
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("orders", r"bring it into an empty database \(createdb makes one\), or delete what is there first"),
+        (
+            "__consumer_offsets",
+            "groups have been there, and cannot be joined with those of the directory: bring",
+        ),
+    ],
+)
+def test_where_a_topic_is_there_nothing_is_brought_in_and_it_is_said_what_to_do(
+    name: str, remedy: str, server: Server, database: str, address: DatabaseAddress, tmp_path: Path
 ):
     before = directory_of(tmp_path / "before", A_BIT_OF_ALL)
     server.sql(
         database,
-        "INSERT INTO coterie.topics VALUES (gen_random_uuid(), 'orders', 0, '{}', 0, false, 1);"
+        f"INSERT INTO coterie.topics VALUES (gen_random_uuid(), '{name}', 0, '{{}}', 0, false, 1);"
         "UPDATE coterie.cluster SET version = 1",
     )
     theirs = server.sql(database, "SELECT cluster_id FROM coterie.cluster")
 
-    with pytest.raises(CoterieError, match=r"there is a topic of the name: orders\. Nothing was brought in"):
+    with pytest.raises(CoterieError, match=rf"of the name: {name}\. Nothing was brought in; {remedy}"):
         bring_in(before, address)
 
     assert server.sql(database, "SELECT count(*) FROM coterie.topics") == "1"

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from coterie.base.errors import CoterieError
 from coterie.base.ids import TopicPartition
-from coterie.broker.cluster.changes import CreateTopics, NewTopic, NotChanged
+from coterie.base.topic_names import INTERNAL_TOPICS
+from coterie.broker.cluster.changes import CreateTopics, NewTopic, NotChanged, Why
 from coterie.broker.cluster.image import Delta, Image
 from coterie.broker.cluster.postgres.engine import LOCK_VERSION
 from coterie.broker.cluster.postgres.rows import read_image
@@ -21,6 +22,10 @@ from coterie.storage.postgres.connecting import DatabaseAddress
 from coterie.storage.postgres.copying import LogPlace, copy_in, reserve_partition_ids
 from coterie.storage.postgres.schema import insist_on_schema, migrate, read_cluster
 from coterie.storage.postgres.serial import LOCKED_IDLE_MS, Connection, transaction_of_command
+
+ELSEWHERE = "bring it into an empty database (createdb makes one)"
+DELETED_FIRST = "or delete what is there first, if nobody needs it (coterie topics delete)"
+OF_GROUPS = "groups have been there, and cannot be joined with those of the directory"
 
 # Where nobody has been, the cluster is the one that the directory is of.
 TAKE_OVER = """
@@ -103,11 +108,18 @@ async def _load(connection: Connection, contents: DirectoryContents, change: Cre
     return LoadedTopics(cluster_id, len(change.topics), len(names), end)
 
 
+def _remedy(refused: NotChanged) -> str:
+    """Return the sentence about a way that is open where topics are there already."""
+    if not INTERNAL_TOPICS.isdisjoint(refused.names):
+        return f"{OF_GROUPS}: {ELSEWHERE}"
+    return f"{ELSEWHERE}, {DELETED_FIRST}" if refused.why is not Why.ID_TAKEN else ELSEWHERE
+
+
 def _delta_of(change: CreateTopics, image: Image, first_id: int, epochs: Sequence[int] = ()) -> Delta:
     """Return the rows of the topics, led in the leader epochs behind those of their logs."""
     delta = change.rows(image, first_id)
     if isinstance(delta, NotChanged):
-        raise CoterieError(f"{delta.why}: {', '.join(delta.names)}. Nothing was brought in")
+        raise CoterieError(f"{delta.why}: {', '.join(delta.names)}. Nothing was brought in; {_remedy(delta)}")
     led = [row._replace(leader_epoch=epoch + 1) for row, epoch in zip(delta.partitions, epochs, strict=False)]
     return Delta(
         above=delta.above, version=delta.version, level=delta.level, topics=delta.topics, partitions=led
