@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from uuid import UUID
 
-from coterie.broker.cluster.applying import broker_news
+from coterie.broker.cluster.applying import News, broker_news
 from coterie.broker.cluster.changes import Change, LeaveCluster, RegisterBroker, UnregisterBroker
 from coterie.broker.cluster.image import Delta, Endpoint, Image
 
@@ -25,17 +26,24 @@ def image_after(*changes: Change) -> Image:
     return image
 
 
+def said(news: Iterable[News]) -> list[str]:
+    """Return the texts of news, none of which warns."""
+    found = [*news]
+    assert not any(one.warns for one in found)
+    return [one.text for one in found]
+
+
 def test_each_broker_that_comes_goes_or_is_removed_has_a_line() -> None:
     both = (registered(1, 9092), registered(2, 9093))
     gone = (*both, LeaveCluster(2, 2))
     removed = (*gone, UnregisterBroker(2, 2))
 
-    assert list(broker_news(Image(), image_after(*both))) == [
+    assert said(broker_news(Image(), image_after(*both))) == [
         "broker 1 is there, at 127.0.0.1:9092",
         "broker 2 is there, at 127.0.0.1:9093",
     ]
-    assert list(broker_news(image_after(*both), image_after(*gone))) == ["broker 2 is gone"]
-    assert list(broker_news(image_after(*gone), image_after(*removed))) == [
+    assert said(broker_news(image_after(*both), image_after(*gone))) == ["broker 2 is gone"]
+    assert said(broker_news(image_after(*gone), image_after(*removed))) == [
         "broker 2 is removed from the cluster"
     ]
 
@@ -43,7 +51,7 @@ def test_each_broker_that_comes_goes_or_is_removed_has_a_line() -> None:
 def test_a_broker_that_starts_says_nothing_of_those_that_were_removed_before() -> None:
     removed = image_after(registered(1, 9092), LeaveCluster(1, 1), UnregisterBroker(1, 1))
 
-    assert list(broker_news(Image(), removed)) == []
+    assert said(broker_news(Image(), removed)) == []
 
 
 def test_two_brokers_at_one_address_are_named() -> None:
@@ -52,13 +60,14 @@ def test_two_brokers_at_one_address_are_named() -> None:
 
     there, both = broker_news(before, after)
 
-    assert there == "broker 2 is there, at 127.0.0.1:9092"
-    assert both.startswith("at the same address there is broker 1, and clients find only one of them there")
+    assert there == News("broker 2 is there, at 127.0.0.1:9092")
+    assert both.text.startswith("broker 2 is at the address of broker 1, and clients find only one of them")
+    assert both.warns
 
 
 def test_a_broker_at_the_address_of_one_that_is_gone_is_as_any_other() -> None:
     before = (registered(1, 9092), LeaveCluster(1, 1))
 
-    news = list(broker_news(image_after(*before), image_after(*before, registered(2, 9092))))
+    news = said(broker_news(image_after(*before), image_after(*before, registered(2, 9092))))
 
     assert news == ["broker 2 is there, at 127.0.0.1:9092"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
@@ -12,7 +13,15 @@ import pytest
 from coterie.base.ids import TopicPartition
 from coterie.base.topic_names import OFFSETS_TOPIC
 from coterie.broker.cluster.changes import PartitionKey
-from coterie.broker.cluster.image import BrokerRow, BrokerState, Delta, Image, PartitionRow, TopicRow
+from coterie.broker.cluster.image import (
+    BrokerRow,
+    BrokerState,
+    Delta,
+    Endpoint,
+    Image,
+    PartitionRow,
+    TopicRow,
+)
 from coterie.broker.config.settings import BrokerSettings
 from coterie.broker.hosting import ELECTIONS_AT_ONCE, HostingParts, NodeHosting
 from coterie.broker.runtime.leadership import ElectedLeaders, Elections
@@ -215,6 +224,23 @@ def test_all_that_is_known_of_who_leads_is_taken_before_anything_goes_by_it(rig:
     assert rig.leaders.leader_epoch("orders", MANY - 1) == 2
     rig.work()
     assert (rig.led, len(rig.logs.wanted)) == (0, 0)
+
+
+def test_a_broker_at_anothers_address_is_warned_of_and_one_that_comes_is_not(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+):
+    at = (Endpoint("PLAINTEXT", "127.0.0.1", 9092),)
+    with caplog.at_level(logging.INFO):
+        for number in (8, 9):
+            live = BrokerRow(number, number, UUID(int=number), BrokerState.LIVE, at, None, 0, "", 0)
+            rig.change(brokers=[live])
+
+    warned = {one.getMessage().partition(",")[0]: one.levelname for one in caplog.records}
+    assert warned == {
+        "broker 8 is there": "INFO",
+        "broker 9 is there": "INFO",
+        "broker 9 is at the address of broker 8": "WARNING",
+    }
 
 
 def test_of_a_topic_that_is_gone_nothing_is_led_and_its_name_is_free(rig: Rig):

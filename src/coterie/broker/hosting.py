@@ -164,7 +164,7 @@ class NodeHosting:
         """Go by another image."""
         self._image = after
         for news in broker_news(before, after):
-            log.info("%s", news)
+            log.log(logging.WARNING if news.warns else logging.INFO, "%s", news.text)
         self._leaders.set_live(
             _endpoints(after, self._listener, after.unfenced),
             fenced=_endpoints(after, self._listener, set(after.brokers).difference(after.unfenced)),

@@ -95,7 +95,14 @@ def _is_undone(topic: TopicRow, before: Image, after: Image, me: int) -> bool:
     return len(rows) < len(were)
 
 
-def broker_news(before: Image, after: Image) -> Iterator[str]:
+class News(NamedTuple):
+    """A line about a broker, and whether it is one that somebody has to do something about."""
+
+    text: str
+    warns: bool = False
+
+
+def broker_news(before: Image, after: Image) -> Iterator[News]:
     """Yield a line about each broker that has come, goes or is gone, and one about another at its address."""
     for broker_id, row in after.brokers.items():
         old = before.brokers.get(broker_id)
@@ -103,15 +110,17 @@ def broker_news(before: Image, after: Image) -> Iterator[str]:
             continue
         if row.state is BrokerState.LIVE:
             where = ", ".join(f"{one.host}:{one.port}" for one in row.listeners)
-            yield f"broker {broker_id} is there, at {where}"
+            yield News(f"broker {broker_id} is there, at {where}")
             others = sorted(
                 other
                 for other in after.unfenced
                 if other != broker_id and {*after.brokers[other].listeners} & {*row.listeners}
             )
             if others:
-                yield f"at the same address there is broker {others[0]}, {ONE_ADDRESS}"
+                said = f"broker {broker_id} is at the address of broker {others[0]}, {ONE_ADDRESS}"
+                yield News(said, warns=True)
         elif row.state is BrokerState.LEAVING:
-            yield f"broker {broker_id} is leaving"
+            yield News(f"broker {broker_id} is leaving")
         elif old is not None:
-            yield f"broker {broker_id} is {'gone' if row.is_registered else 'removed from the cluster'}"
+            gone = "gone" if row.is_registered else "removed from the cluster"
+            yield News(f"broker {broker_id} is {gone}")
