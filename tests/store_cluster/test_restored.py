@@ -86,6 +86,10 @@ def test_brokers_and_clients_that_run_go_by_what_was_brought_back(
 
     cluster.until("all are live again", lambda: cluster.live() == [1, 2, 3], within_s=60)
     cluster.until("they lead again", lambda: None not in cluster.leaders(topic))
+    for broker in cluster.brokers.values():
+        _, *later = broker.log.split("the database is of another history")
+        assert len(later) == 1, "it is said once"
+        assert re.search(r"nothing is led any more: .* broker epoch 1\d{9} begins", later[0], re.DOTALL)
     with ConfluentAdmin(cluster.bootstrap) as admin:
         wait_until(lambda: admin.partition_count(f"{topic}-later") is None)
         assert admin.partition_count(topic) == 1

@@ -192,6 +192,12 @@ class _Statements:
             sent.answered(None)
 
 
+OTHER_DATABASE = (
+    "the database is of another history: another server has taken over, or a backup was brought back; all"
+    " metadata are read anew"
+)
+
+
 class ClusterMember:
     """One broker's part in the cluster, from its start to its exit.
 
@@ -408,6 +414,7 @@ class ClusterMember:
             # Of a slow database the attempt before this one may come first: thrown away, none would do.
             self._membership, self._attempt = session, attempt
             if self.history not in (None, history):
+                log.warning(OTHER_DATABASE)
                 self._made.give_up()  # it is not this engine that has made it
             self.history = history
             self._happen(lambda now_ms: self.lifecycle.connected(history, now_ms))
