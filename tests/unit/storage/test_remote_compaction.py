@@ -316,6 +316,58 @@ def test_where_a_transaction_begins_in_the_first_row_nothing_is_looked_for_in_va
     assert log.compaction.compacted_to == 8
 
 
+def test_records_of_old_times_that_come_in_transactions_are_as_young_as_the_compaction_before(store: OneLog):
+    settings = {"segment_bytes": 1 << 30, "max_compaction_lag_ms": 5_000, "min_cleanable_dirty_ratio": 1}
+    log = store.create_log(*ORDERS, TOPIC_ID, a_config(**{**SETTINGS, **settings}))
+    open_ones: list[int] = []
+
+    def write(pid: int) -> None:
+        """Begin a transaction, and end the one before: one is open at any time."""
+        written = keyed(
+            ("k", "v"),
+            at=NOW - 900_000,
+            producer_id=pid,
+            producer_epoch=0,
+            base_sequence=0,
+            transactional=True,
+        )
+        log.append(written, now_ms=NOW)
+        open_ones.append(pid)
+        if len(open_ones) > 1:
+            log.append(a_marker(commit=True, pid=open_ones.pop(0)), now_ms=NOW, origin="coordinator")
+
+    for place in range(3):
+        for pid in range(4 * place, 4 * place + 4):
+            write(pid)
+        keep_house(store, NOW + place * 5_000)
+
+    assert log.compaction.compacted_to > 16, "the third has come behind the end of the second"
+    write(12)
+    write(13)
+    assert log.compaction.need(NOW + 9_999) is None, "what is left has come since the second"
+    assert log.compaction.need(NOW + 10_001)
+
+
+def test_a_newest_row_that_is_old_is_looked_at_in_vain_but_once_though_young_ones_are_waited_for(
+    store: OneLog,
+):
+    settings = {"min_compaction_lag_ms": 1_000, "max_compaction_lag_ms": 5_000}
+    log = store.create_log(*ORDERS, TOPIC_ID, a_config(**{**SETTINGS, **settings}))
+    for value in "vw":
+        RemoteLog.append(log, keyed(("k", value)), now_ms=NOW)
+    store.settle()
+    assert rows_of(store) == [(0, 1)]
+    assert log.compaction.need(NOW + 6_000)
+
+    keep_house(store, NOW + 6_000)
+
+    assert (log.compaction.compacted_to, log.compaction.need(NOW + 7_000)) == (0, None)
+    for value in "xy":
+        log.append(keyed(("k", value), at=NOW + 7_000), now_ms=NOW + 7_000)
+    keep_house(store, NOW + 7_001)
+    assert log.compaction.compacted_to == 2
+
+
 def test_nor_of_many_batches_though_they_are_small_whoever_opens_the_log_then(store: OneLog):
     config = a_config(**{**SETTINGS, "segment_bytes": 1 << 30})
     log = store.create_log(*ORDERS, TOPIC_ID, config)

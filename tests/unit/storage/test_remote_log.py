@@ -289,11 +289,14 @@ def test_where_batches_were_sent_away_none_is_called_out_of_order_while_the_one_
     assert code_of(2, at_ms=NOW, epoch=1) == Code.NOT_LEADER_OR_FOLLOWER
     assert log.append(idempotent(0), now_ms=NOW).base_offset == 0, "it is known"
     assert log.append(idempotent(1), now_ms=NOW).base_offset == 2
-    assert code_of(3, at_ms=NOW) == Code.OUT_OF_ORDER_SEQUENCE_NUMBER, "it has come to this leader before"
+    assert code_of(3, at_ms=NOW) == Code.NOT_LEADER_OR_FOLLOWER, "2 comes again"
+    assert code_of(3, at_ms=NOW + COMES_AGAIN_MS + 1) == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
     log.expect_repeats()  # the broker was suspended, and goes on
     assert code_of(3, at_ms=NOW) == Code.NOT_LEADER_OR_FOLLOWER
     assert log.append(idempotent(2), now_ms=NOW).base_offset == 3
-    assert code_of(4, at_ms=NOW) == Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert code_of(4, at_ms=NOW) == Code.NOT_LEADER_OR_FOLLOWER, "3 comes again"
+    assert log.append(idempotent(0, pid=8), now_ms=NOW).base_offset == 4
+    assert code_of(2, at_ms=NOW, pid=8) == Code.OUT_OF_ORDER_SEQUENCE_NUMBER, "nothing of it was sent away"
 
 
 def test_a_transaction_ends_for_readers_when_its_marker_has_landed():

@@ -51,13 +51,16 @@ class Compactor(Protocol):
 
 
 class _Begun(NamedTuple):
-    """A compaction that was begun: since when what it leaves is dirty, how many batches were, and up to where
-    all was settled.
-    """
+    """A compaction that was begun."""
 
-    leaves_since_ms: int
-    dirty_batches: int
+    at_ms: int
+    """What it leaves has come since then: what is younger was too young, if anything was."""
+    young_ms: int
+    end_offset: int
     settled: int
+    is_held: bool
+    """Whether an open transaction kept it from the log's end."""
+    dirty_batches: int
 
 
 class LogCompaction:
@@ -75,6 +78,7 @@ class LogCompaction:
         self._clean_bytes = 0
         self._counted_from = of.start_offset
         self._begun: _Begun | None = None
+        self._done: _Begun | None = None  # the last that has come to its end
         self._since_ms = 0  # what is dirty has come since then, but for the newest row
         self._in_vain: int | None = None  # all was settled up to there, and no row ended before it
 
@@ -115,7 +119,7 @@ class LogCompaction:
         dirty_ms = max(oldest_ms, self._since_ms)
         if not self._has_enough and now_ms - dirty_ms < config.roll_ms:
             return None
-        if self._in_vain == self._settled and config.min_compaction_lag_ms <= 0:
+        if self._in_vain == self._settled:
             return None
         return need_of(
             config,
@@ -165,10 +169,14 @@ class LogCompaction:
         is written of that, for later, by `wall_ms`.
         """
         of, config = self._log, self._log.config
-        # What a transaction holds back may have been there for long.
-        is_held = of.last_stable_offset < of.high_watermark
-        leaves_since_ms = self._since_ms if is_held else now_ms - max(0, config.min_compaction_lag_ms)
-        self._begun = _Begun(leaves_since_ms, self.dirty_batches, self._settled)
+        self._begun = _Begun(
+            now_ms - max(0, config.min_compaction_lag_ms),
+            self._young_ms(now_ms),
+            of.high_watermark,
+            self._settled,
+            of.last_stable_offset < of.high_watermark,
+            self.dirty_batches,
+        )
         return CompactionWanted(
             leads=Leads(of.partition_id, broker_epoch, of.latest_epoch),
             start_offset=of.start_offset,
@@ -184,17 +192,30 @@ class LogCompaction:
 
     def finish(self, done: Compacted) -> None:
         """Go by what the compaction that was begun has left."""
-        assert self._begun is not None
+        begun = self._begun
+        assert begun is not None
         self.is_unfinished = not done.whole and (self.is_unfinished or done.removed_bytes > 0)
         if done.whole:
-            self.dirty_batches -= self._begun.dirty_batches
+            self.dirty_batches -= begun.dirty_batches
             self.compacted_to, self._clean_bytes = done.upto, done.clean_bytes
             self._counted_from = done.start_offset
-            self._since_ms = self._begun.leaves_since_ms
+            self._since_ms = self._left_since(begun, done.upto)
+            self._done = begun
             self._take_left(done)
+        elif done.found_nothing and done.left_ms is not None and done.left_ms > begun.young_ms:
+            self.oldest_ms = done.left_ms  # too young, and not for ever
         elif done.found_nothing:
-            self._in_vain = self._begun.settled
+            self._in_vain = begun.settled
         self._log.take_compacted(done)
+
+    def _left_since(self, begun: _Begun, upto: int) -> int:
+        """Return since when what a compaction has left is there, at most. What a transaction held back may
+        have been there for long, unless it has come since the compaction before.
+        """
+        if not begun.is_held:
+            return begun.at_ms
+        before = self._done
+        return before.at_ms if before is not None and upto >= before.end_offset else self._since_ms
 
     def _take_left(self, done: Compacted) -> None:
         """Go by the time of what was left. Where nobody has read it the one before stays: it is no younger,

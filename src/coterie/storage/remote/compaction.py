@@ -122,7 +122,7 @@ def compaction(wanted: CompactionWanted) -> Statements:
         aborted: Sequence[AbortedSpan] = yield SpansWanted(wanted.leads.partition_id, wanted.settled)
         newest, upto, left_ms = yield from _survey(wanted, aborted)
         if upto <= wanted.first_dirty:
-            return Compacted(wanted.first_dirty, found_nothing=True)
+            return Compacted(wanted.first_dirty, found_nothing=True, left_ms=left_ms)
         sweep = Sweep(_terms_of(wanted, aborted, upto), newest)
         done = yield from _sweep(wanted, sweep, aborted, upto)
         return done._replace(left_ms=left_ms) if done.whole else done

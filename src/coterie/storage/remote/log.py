@@ -99,6 +99,9 @@ class RemoteLog(PlacingLog):
         self._read_rows, self._recalls = read_rows, recalls
         self._first_ms: int | None = None  # when something was first taken, since others were sent away,
         self._first_offset = 0  # and the offset that it got
+        self._lacking: set[int] = (
+            set()
+        )  # producers of which a batch was sent away since, for the one before it
         self.producers = ProducerState()
         for _ in self.take_in(chunks):
             pass
@@ -163,12 +166,14 @@ class RemoteLog(PlacingLog):
             return super().append(records, now_ms=now_ms, **terms)
         except AppendRefused as refused:
             if refused.code is Code.OUT_OF_ORDER_SEQUENCE_NUMBER and self._may_lack_one(records):
+                self._lacking.add(_first_header(records).producer_id)
                 raise AppendRefused(Code.NOT_LEADER_OR_FOLLOWER, f"{refused}; it may come yet") from None
             raise
 
     def expect_repeats(self) -> None:
         """Take note that batches were sent away for a while, which may come again behind others."""
         self._first_ms = None
+        self._lacking.clear()
 
     def _check_first(self, records: bytes | bytearray | Prepared) -> None:
         """Raise AppendRefused for a batch that is not its producer's first, where none has come before.
@@ -197,7 +202,9 @@ class RemoteLog(PlacingLog):
         """
         header = _first_header(records)
         known = self.producers.producers.get(header.producer_id)
-        if known is None or known.last is None or known.last.last_offset >= self._first_offset:
+        if known is None or known.last is None:
+            return False
+        if known.last.last_offset >= self._first_offset and header.producer_id not in self._lacking:
             return False
         ahead = (header.base_sequence - known.last_sequence) % SEQUENCES
         return header.producer_epoch != known.epoch or ahead < SEQUENCES // 2
