@@ -52,7 +52,7 @@ which leaves even a broker that took no CPU at all no more than a fifth to a thi
 each process a producer's requests have fewer batches, so that each record costs more.
 
 **PostgreSQL.** What is acknowledged is on its disk. One row says how long that disk takes to flush; commits
-and records wait for that, and share it.
+and records wait for that, and share it. Where it says a few microseconds, that disk was memory, Kafka's too.
 
 **Growth.** A row "time from A to B records, beside their number" divides the growth of the time by the
 growth of the number: 1 is linear, less than 1 is better.

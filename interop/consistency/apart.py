@@ -42,11 +42,11 @@ def apart(what: Callable[[], list[Problem]], folder: Path, within_s: float) -> l
         _end_started_by(folder)
         stuck = Problem(STUCK, f"the run has not ended within {within_s:.0f} s; {STOOD} says where it stood")
         return [*(read_problems(folder) or []), stuck]
-    found = read_problems(folder) or []
-    if process.exitcode:
+    found = read_problems(folder)
+    if process.exitcode or found is None:
         _end_started_by(folder)
-        stuck = Problem(STUCK, f"the run has ended with {process.exitcode}, and did not say what it found")
-        return [*found, stuck]
+        stuck = Problem(STUCK, f"the run has ended with {process.exitcode} before its end")
+        return [*(found or []), stuck]
     return found
 
 

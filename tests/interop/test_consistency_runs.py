@@ -163,8 +163,15 @@ def test_of_a_run_that_a_client_ends_by_a_crash_nothing_is_left(tmp_path: Path):
 
     [problem] = apart(crashes, tmp_path, 60.0)
 
-    assert problem == Problem(STUCK, "the run has ended with -11, and did not say what it found")
+    assert problem == Problem(STUCK, "the run has ended with -11 before its end")
     wait_until_gone(int((tmp_path / "server").read_text()), within_s=30.0)
+
+
+def test_a_run_that_exits_by_itself_has_not_found_that_all_is_well(tmp_path: Path):
+    def exits() -> list[Problem]:
+        sys.exit(0)
+
+    assert apart(exits, tmp_path, 60.0) == [Problem(STUCK, "the run has ended with 0 before its end")]
 
 
 def test_a_run_whose_end_does_not_come_shows_what_it_had_found(tmp_path: Path):

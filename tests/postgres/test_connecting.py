@@ -17,7 +17,7 @@ from bench.postgres import USER, Server
 
 from coterie.base.errors import CoterieError
 from coterie.storage.postgres import connecting, lane_session, serial
-from coterie.storage.postgres.advice import connect_or_say, what_to_put_right
+from coterie.storage.postgres.advice import connect_or_say, passing_reason, what_to_put_right
 from coterie.storage.postgres.connecting import (
     Connections,
     DatabaseAddress,
@@ -46,6 +46,18 @@ def test_a_password_is_never_shown():
     ("url", "sentence"),
     [
         ("mysql://db/coterie", "begins with postgresql://, and this is mysql://"),
+        (
+            "postgresql://me:se#cret@db/coterie",
+            "a sign in the password of a store's address ends it: write / as",
+        ),
+        (
+            "postgresql://me:se?cret@db/coterie",
+            "a sign in the password of a store's address ends it: write / as",
+        ),
+        (
+            "postgresql://me:se/cret@db/coterie",
+            "a sign in the password of a store's address ends it: write / as",
+        ),
         ("postgresql://db", "names the database: write postgresql://db/coterie, if it is called coterie"),
         (
             "postgresql://me:secret@db/?sslmode=disable",
@@ -264,7 +276,8 @@ def test_whatever_the_driver_says_by_itself_is_a_connection_that_is_gone(error: 
 def test_what_the_driver_calls_its_states_is_said_in_plain_words():
     error = asyncpg.InternalClientError("cannot switch to state 12; another operation (2) is in progress")
 
-    assert failure_of(error) == Broken("the connection has failed while a statement was under way")
+    assert failure_of(error) == Broken("the connection has failed midway")
+    assert passing_reason(error) == "the connection has failed midway"
 
 
 def test_details_and_hints_of_the_servers_are_in_the_same_line():

@@ -118,10 +118,12 @@ def lines_without_leader(without: WithoutLeader) -> Iterator[str]:
         yield ""
     if without.replica_live:
         yield f"without a leader, though a replica is live: {counted(without.replica_live, 'partition')}"
-        yield "  If this lasts: so says a broker that does not reach its database of what it leads itself,"
-        yield "  and of all else what was before. Its log says since when, and why (suspended)."
     if without.none_live:
         yield f"without a leader, and no replica is live: {counted(without.none_live, 'partition')}"
+    if any(without):
+        yield "  If this lasts: so says a broker of Coterie's that does not reach its database of what it"
+        yield "  leads itself, and of all else what was before; its log says since when, and why (suspended)."
+        yield "  Apache Kafka says so where no replica in sync is live."
 
 
 # -- moving replicas

@@ -343,6 +343,7 @@ def test_the_commands_bring_a_directory_in_and_write_it_out(server: Server, tmp_
     )
     assert again.exit_code == 1
     assert "there is a topic of the name: " in str(again.exception)
+    assert "delete" not in str(again.exception), "deleted there they could not come again"
     assert json.loads(dumped.output)["partitions"] == PARTITIONS
     assert "node.id=4\n" in (tmp_path / "after" / "meta.properties").read_text()
     assert facts_of(tmp_path / "after").logs == there.logs

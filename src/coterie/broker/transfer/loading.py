@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 from coterie.base.errors import CoterieError
 from coterie.base.ids import TopicPartition
-from coterie.base.topic_names import INTERNAL_TOPICS
-from coterie.broker.cluster.changes import CreateTopics, NewTopic, NotChanged, Why
+from coterie.base.topic_names import INTERNAL_TOPICS, OFFSETS_TOPIC
+from coterie.broker.cluster.changes import CreateTopics, NewTopic, NotChanged
 from coterie.broker.cluster.image import Delta, Image
 from coterie.broker.cluster.postgres.engine import LOCK_VERSION
 from coterie.broker.cluster.postgres.rows import read_image
-from coterie.broker.cluster.postgres.writing import write
+from coterie.broker.cluster.postgres.writing import DELETED_IDS, write
 from coterie.broker.topics.topic import Topic
 from coterie.broker.transfer.directory import DirectoryContents
 from coterie.broker.transfer.rows import chunks_of_log
@@ -25,6 +25,7 @@ from coterie.storage.postgres.serial import LOCKED_IDLE_MS, Connection, transact
 
 ELSEWHERE = "bring it into an empty database (createdb makes one)"
 DELETED_FIRST = "or delete what is there first, if nobody needs it (coterie topics delete)"
+DELETED_FOR_GOOD = "a topic of this id was deleted there, and its id is never used again"
 OF_GROUPS = "groups have been there, and cannot be joined with those of the directory"
 
 # Where nobody has been, the cluster is the one that the directory is of.
@@ -84,6 +85,8 @@ def _new_topics(topics: Sequence[Topic], brokers: Sequence[int]) -> tuple[NewTop
 async def _load(connection: Connection, contents: DirectoryContents, change: CreateTopics) -> LoadedTopics:
     # Looked at before hours are spent, and again once nobody can change it any more.
     _delta_of(change, await read_image(connection), 1)
+    if await connection.fetchval(DELETED_IDS, [new.topic_id for new in change.topics]):
+        raise CoterieError(f"{DELETED_FOR_GOOD}. Nothing was brought in; {ELSEWHERE}")
     names = [TopicPartition(new.name, number) for new in change.topics for number in range(len(new.replicas))]
     first_id = await reserve_partition_ids(connection, len(names))
     async with transaction_of_command(connection):
@@ -99,7 +102,7 @@ async def _load(connection: Connection, contents: DirectoryContents, change: Cre
         delta = _delta_of(change, image, first_id, [contents.logs[name].latest_epoch for name in names])
         refused = await write(connection, change, delta, lanes=0)
         if refused is not None:
-            raise CoterieError(f"{refused.why}: it was deleted there, and its id is never used again")
+            raise CoterieError(f"{DELETED_FOR_GOOD}. Nothing was brought in; {ELSEWHERE}")
         is_new = not image.brokers and not image.topic_count
         cluster_id = await connection.fetchval(
             TAKE_OVER, contents.next_producer_id, contents.cluster_id, is_new
@@ -108,18 +111,24 @@ async def _load(connection: Connection, contents: DirectoryContents, change: Cre
     return LoadedTopics(cluster_id, len(change.topics), len(names), end)
 
 
-def _remedy(refused: NotChanged) -> str:
-    """Return the sentence about a way that is open where topics are there already."""
-    if not INTERNAL_TOPICS.isdisjoint(refused.names):
+def _remedy(change: CreateTopics, image: Image, refused: NotChanged) -> str:
+    """Return the sentence about a way that is open where topics are there already. Deleted they make room for
+    others of their names, and not for themselves.
+    """
+    if OFFSETS_TOPIC in refused.names:
         return f"{OF_GROUPS}: {ELSEWHERE}"
-    return f"{ELSEWHERE}, {DELETED_FIRST}" if refused.why is not Why.ID_TAKEN else ELSEWHERE
+    is_there = any(image.topic_by_id(new.topic_id) is not None for new in change.topics)
+    is_for_good = is_there or not INTERNAL_TOPICS.isdisjoint(refused.names)
+    return ELSEWHERE if is_for_good else f"{ELSEWHERE}, {DELETED_FIRST}"
 
 
 def _delta_of(change: CreateTopics, image: Image, first_id: int, epochs: Sequence[int] = ()) -> Delta:
     """Return the rows of the topics, led in the leader epochs behind those of their logs."""
     delta = change.rows(image, first_id)
     if isinstance(delta, NotChanged):
-        raise CoterieError(f"{delta.why}: {', '.join(delta.names)}. Nothing was brought in; {_remedy(delta)}")
+        raise CoterieError(
+            f"{delta.why}: {', '.join(delta.names)}. Nothing was brought in; {_remedy(change, image, delta)}"
+        )
     led = [row._replace(leader_epoch=epoch + 1) for row, epoch in zip(delta.partitions, epochs, strict=False)]
     return Delta(
         above=delta.above, version=delta.version, level=delta.level, topics=delta.topics, partitions=led

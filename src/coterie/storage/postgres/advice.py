@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import asyncpg
 
 from coterie.base.errors import CoterieError
-from coterie.storage.postgres.connecting import LOST, DatabaseAddress, connect, in_a_line
+from coterie.storage.postgres.connecting import LOST, MIDWAY, DatabaseAddress, connect, in_a_line
 from coterie.storage.postgres.serial import Connection
 from coterie.storage.postgres.tls import tls_advice
 
@@ -53,7 +53,7 @@ async def connected(address: DatabaseAddress) -> AsyncIterator[Connection]:
     except asyncpg.InsufficientPrivilegeError as error:
         raise CoterieError(f"{address}: {in_a_line(error)}; {TO_GRANT}") from error
     except LOST as error:
-        raise CoterieError(f"{address}: {in_a_line(error) or type(error).__name__}") from error
+        raise CoterieError(f"{address}: {passing_reason(error)}") from error
     finally:
         connection.terminate()
 
@@ -96,4 +96,6 @@ def passing_reason(error: BaseException) -> str:
         return SILENT
     if isinstance(error, OSError) and error.strerror:
         return error.strerror.partition("\n")[0]
-    return (str(error) or type(error).__name__).partition("\n")[0]
+    if isinstance(error, asyncpg.InternalClientError):
+        return MIDWAY
+    return in_a_line(error) or type(error).__name__

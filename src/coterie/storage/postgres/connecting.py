@@ -49,7 +49,7 @@ TOO_MANY = "53300"
 PASSWORD = re.compile(r"(?:^|&)(?:ssl)?password=([^&]+)")
 LABEL = re.compile(r"^(?:DETAIL|HINT): *")
 ENDS_CONNECTION = ("FATAL", "PANIC")
-OTHER_HISTORY = "the database is of another history: it has gone back to an older state"
+OTHER_HISTORY = "the database is not the one that this broker goes by"
 LOST = (OSError, EOFError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 """All that the driver raises for a connection or a statement; TimeoutError is an OSError."""
 TIMELINE = "left(pg_walfile_name(pg_current_wal_insert_lsn()), 8)"
@@ -74,10 +74,15 @@ class DatabaseAddress:
     """
 
     def __init__(self, url: str, *, used_by: str = "coterie") -> None:
-        """`used_by` is what the database's administrator finds in pg_stat_activity, unless the URL has an
-        `application_name`. Raises `CoterieError` where the URL is none of a PostgreSQL.
+        """`used_by` is what the database's administrator finds in pg_stat_activity, before what a connection
+        is for; an `application_name` in the URL takes its place. Raises `CoterieError` where the URL is none
+        of a PostgreSQL.
         """
         parts = _parts_of(url)
+        if _ends_early(parts):
+            raise CoterieError(
+                "a sign in the password of a store's address ends it: write / as %2F, ? as %3F, # as %23"
+            )
         if parts.scheme not in ("postgresql", "postgres"):
             given = f"{parts.scheme}://" if parts.scheme else "no URL"
             raise CoterieError(
@@ -109,6 +114,15 @@ class DatabaseAddress:
 
     def __str__(self) -> str:
         return self._shown
+
+
+def _ends_early(parts: SplitResult) -> bool:
+    """Return whether what should be the server ends within a password: what is behind has its `@`."""
+    port = parts.netloc.rpartition(":")[2] if ":" in parts.netloc else ""
+    is_port = not port or port.isdecimal()
+    return "@" not in parts.netloc and (
+        "@" in parts.fragment or (not is_port and "@" in parts.path + parts.query)
+    )
 
 
 class Connections:
@@ -342,6 +356,10 @@ def _notice_silence(connection: asyncpg.Connection) -> None:
             peer.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
+MIDWAY = "the connection has failed midway"
+"""What the driver says of it is about states of its own."""
+
+
 async def read_history(connection: asyncpg.Connection) -> str:
     """Return the history of the database: another one once a server goes on that was behind, or a backup."""
     history: str = await connection.fetchval(HISTORY)
@@ -361,8 +379,8 @@ def failure_of(error: BaseException) -> Failed | Broken:
             return Failed(error.sqlstate or "", in_a_line(error))
     elif isinstance(error, asyncpg.InterfaceError) and isinstance(error, ValueError):
         return Failed("22000", str(error))
-    if isinstance(error, asyncpg.InternalClientError):  # of a statement that meets the end of its connection
-        return Broken("the connection has failed while a statement was under way")
+    if isinstance(error, asyncpg.InternalClientError):
+        return Broken(MIDWAY)
     needed = (
         f"; each broker needs {CONNECTIONS_NEEDED}" if getattr(error, "sqlstate", None) == TOO_MANY else ""
     )
