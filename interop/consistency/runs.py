@@ -50,6 +50,7 @@ __all__ = [
     "OnceMore",
     "attempt",
     "create_topics",
+    "judge",
     "read_all",
     "run",
     "shouted",
@@ -100,8 +101,8 @@ def run(
             found.extend(attempt(lambda: work(stage, history, planned, seconds, say), folder))
             found.extend(attempt(lambda: read_all(stage.cluster.bootstrap, history), folder))
             found.extend(shouted(stage.cluster.said()))
-            found.extend(problems_of(history, folder, say))
-            write_problems(found, folder)  # the end of the stage may be what is stuck
+            say(counts_of(history))
+            judge(history, TOPICS, folder, found)
             (folder / "partitions.txt").write_text(stage.partitions(), encoding="utf-8")
             (folder / "chunks.txt").write_text(stage.chunks(), encoding="utf-8")
 
@@ -109,13 +110,20 @@ def run(
     return found + ended
 
 
-def problems_of(history: History, folder: Path, say: Callable[[str], None]) -> list[Problem]:
-    """Return what may not be in a history, if all was read at its end; it is kept in the folder."""
-    write_history(history, folder / "history.jsonl")
+def counts_of(history: History) -> str:
+    """Return how many operations of each kind there are."""
     kinds = Counter(type(one).__name__ for one in history.operations)
-    say(", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())))
-    is_whole = kinds[FinalRead.__name__] == 2 * sum(TOPICS.values())
-    return problems(history) if is_whole else []
+    return ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
+
+
+def judge(history: History, topics: Mapping[str, int], folder: Path, found: list[Problem]) -> None:
+    """Add to what was found what may not be in a history, if all was read at its end. Both are kept in the
+    folder at once: the end of the stage may be what is stuck.
+    """
+    write_history(history, folder / "history.jsonl")
+    if len(history.of(FinalRead)) == 2 * sum(topics.values()):
+        found += problems(history)
+    write_problems(found, folder)
 
 
 class Deadlock(Exception):

@@ -25,9 +25,9 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as Place
 
 from interop.consistency.apart import apart
-from interop.consistency.checks import Problem, problems
+from interop.consistency.checks import Problem
 from interop.consistency.clients import QUIET, Client, Producing, Reader
-from interop.consistency.history import Copies, FinalRead, History, write_history
+from interop.consistency.history import Copies, History
 from interop.consistency.runs import (
     LEDGER,
     OF_THE_RUN,
@@ -36,6 +36,7 @@ from interop.consistency.runs import (
     OnceMore,
     attempt,
     create_topics,
+    judge,
     read_all,
     shouted,
     until_copied,
@@ -116,6 +117,7 @@ def run(rounds: int, hows: Sequence[Kind], folder: Path) -> list[Problem]:
         with Server() as server, StoreCluster(server, folder, settings=CLUSTER) as cluster:
             found.extend(attempt(lambda: act(cluster), folder))
             found.extend(shouted(cluster.said()))
+            judge(history, TOPICS, folder, found)
 
     def act(cluster: StoreCluster) -> None:
         create_topics(cluster.bootstrap, TOPICS)
@@ -127,10 +129,8 @@ def run(rounds: int, hows: Sequence[Kind], folder: Path) -> list[Problem]:
         finally:  # however it went, what is there is judged
             read_all(cluster.bootstrap, history, TOPICS, cast.group)
 
-    found += attempt(staged, folder)
-    write_history(history, folder / "history.jsonl")
-    whole = len(history.of(FinalRead)) == 2 * sum(TOPICS.values())
-    return found + (problems(history) if whole else [])
+    ended = attempt(staged, folder)
+    return found + ended
 
 
 def use_internal_topics(bootstrap: str) -> None:
