@@ -54,6 +54,10 @@ from coterie.broker.cluster.statements import (
 
 log = logging.getLogger("coterie.broker")
 
+OTHER_DATABASE = (
+    "the database is of another history: another server has taken over, or a backup was brought back; all"
+    " metadata are read anew"
+)
 ANSWER_WITHIN_MS = 2_500
 """How long a statement is waited for, from when those before it are answered: longer than an engine waits for
 its own locks.
@@ -190,12 +194,6 @@ class _Statements:
             session.close()
         for sent in waiting:
             sent.answered(None)
-
-
-OTHER_DATABASE = (
-    "the database is of another history: another server has taken over, or a backup was brought back; all"
-    " metadata are read anew"
-)
 
 
 class ClusterMember:

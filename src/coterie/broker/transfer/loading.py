@@ -25,7 +25,10 @@ from coterie.storage.postgres.serial import LOCKED_IDLE_MS, Connection, transact
 
 ELSEWHERE = "bring it into an empty database (createdb makes one)"
 DELETED_FIRST = "or delete what is there first, if nobody needs it (coterie topics delete)"
-DELETED_FOR_GOOD = "a topic of this id was deleted there, and its id is never used again"
+DELETED_FOR_GOOD = (
+    "a topic of this id was deleted there, and its id is never used again. Nothing was brought in; "
+    + ELSEWHERE
+)
 OF_GROUPS = "groups have been there, and cannot be joined with those of the directory"
 
 # Where nobody has been, the cluster is the one that the directory is of.
@@ -86,7 +89,7 @@ async def _load(connection: Connection, contents: DirectoryContents, change: Cre
     # Looked at before hours are spent, and again once nobody can change it any more.
     _delta_of(change, await read_image(connection), 1)
     if await connection.fetchval(DELETED_IDS, [new.topic_id for new in change.topics]):
-        raise CoterieError(f"{DELETED_FOR_GOOD}. Nothing was brought in; {ELSEWHERE}")
+        raise CoterieError(DELETED_FOR_GOOD)
     names = [TopicPartition(new.name, number) for new in change.topics for number in range(len(new.replicas))]
     first_id = await reserve_partition_ids(connection, len(names))
     async with transaction_of_command(connection):
@@ -102,7 +105,7 @@ async def _load(connection: Connection, contents: DirectoryContents, change: Cre
         delta = _delta_of(change, image, first_id, [contents.logs[name].latest_epoch for name in names])
         refused = await write(connection, change, delta, lanes=0)
         if refused is not None:
-            raise CoterieError(f"{DELETED_FOR_GOOD}. Nothing was brought in; {ELSEWHERE}")
+            raise CoterieError(DELETED_FOR_GOOD)
         is_new = not image.brokers and not image.topic_count
         cluster_id = await connection.fetchval(
             TAKE_OVER, contents.next_producer_id, contents.cluster_id, is_new

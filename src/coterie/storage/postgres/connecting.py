@@ -49,6 +49,8 @@ TOO_MANY = "53300"
 PASSWORD = re.compile(r"(?:^|&)(?:ssl)?password=([^&]+)")
 LABEL = re.compile(r"^(?:DETAIL|HINT): *")
 ENDS_CONNECTION = ("FATAL", "PANIC")
+MIDWAY = "the connection has failed midway"
+"""What the driver says of it is about states of its own."""
 OTHER_HISTORY = "the database is not the one that this broker goes by"
 LOST = (OSError, EOFError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 """All that the driver raises for a connection or a statement; TimeoutError is an OSError."""
@@ -354,10 +356,6 @@ def _notice_silence(connection: asyncpg.Connection) -> None:
     ):
         if hasattr(socket, name):  # not everywhere
             peer.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-
-
-MIDWAY = "the connection has failed midway"
-"""What the driver says of it is about states of its own."""
 
 
 async def read_history(connection: asyncpg.Connection) -> str:

@@ -99,9 +99,8 @@ class RemoteLog(PlacingLog):
         self._read_rows, self._recalls = read_rows, recalls
         self._first_ms: int | None = None  # when something was first taken, since others were sent away,
         self._first_offset = 0  # and the offset that it got
-        self._lacking: set[int] = (
-            set()
-        )  # producers of which a batch was sent away since, for the one before it
+        # Producers of which a batch was sent away since, for the one before it.
+        self._lacking: set[int] = set()
         self.producers = ProducerState()
         for _ in self.take_in(chunks):
             pass
