@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
 from coterie.broker.placement.model import Broker, Problem
-from coterie.broker.placement.moving import PlacedPartition, ReplicaMove, moves_away, moves_to_share
+from coterie.broker.placement.moving import (
+    PlacedPartition,
+    ReplicaMove,
+    joined,
+    moved,
+    moves_away,
+    moves_to_more,
+    moves_to_share,
+)
 
 IDS = range(1, 7)
 BROKERS = st.lists(
@@ -47,14 +55,13 @@ def after(
     return {one.name: moved[one.name].after if one.name in moved else one.replicas for one in partitions}
 
 
-@given(clusters(), st.sampled_from(IDS))
-def test_a_broker_that_is_drained_is_no_replica_and_what_it_led_can_be_led_by_others(cluster, broker_id):
+@given(clusters(), st.sets(st.sampled_from(IDS), min_size=1, max_size=3))
+def test_brokers_that_are_drained_are_no_replicas_and_what_they_led_can_be_led_by_others(cluster, leaving):
     brokers, partitions = cluster
-    live = {one.broker_id for one in brokers if not one.fenced} - {broker_id}
+    live = {one.broker_id for one in brokers if not one.fenced} - leaving
 
-    moves = moves_away(broker_id, partitions, brokers)
+    moves = moves_away(leaving, partitions, brokers)
 
-    concerned = [one for one in partitions if broker_id in one.replicas]
     if isinstance(moves, Problem):
         assert not live
         assert moves.code is Code.INVALID_REPLICA_ASSIGNMENT
@@ -62,12 +69,12 @@ def test_a_broker_that_is_drained_is_no_replica_and_what_it_led_can_be_led_by_ot
     placed = after(partitions, moves)
     for one in partitions:
         replicas = placed[one.name]
-        assert broker_id not in replicas
+        assert leaving.isdisjoint(replicas)
         assert len({*replicas}) == len(replicas)
         assert {*replicas} - {*one.replicas} <= live
-        if one in concerned or one.leader == broker_id:
+        if leaving & {*one.replicas} or one.leader in leaving:
             assert live & {*replicas}
-        elif one.leader != broker_id:
+        else:
             assert replicas == one.replicas
         if len(replicas) < len(one.replicas):
             assert live <= {*replicas}
@@ -75,12 +82,50 @@ def test_a_broker_that_is_drained_is_no_replica_and_what_it_led_can_be_led_by_ot
         assert kept == [broker for broker in one.replicas if broker in kept]
 
 
+@given(clusters(), st.integers(1, 4))
+def test_partitions_get_as_many_replicas_as_asked_and_keep_those_that_they_have(cluster, least):
+    brokers, partitions = cluster
+    live = {one.broker_id for one in brokers if not one.fenced}
+
+    moves = moves_to_more(least, partitions, brokers)
+
+    if isinstance(moves, Problem):
+        assert len(live) < least
+        assert f"{least} replicas of a partition need as many brokers that live" in moves.text
+        return
+    placed = after(partitions, moves)
+    for one in partitions:
+        replicas = placed[one.name]
+        assert replicas[: len(one.replicas)] == one.replicas
+        assert len({*replicas}) == len(replicas) == max(least, len(one.replicas))
+        assert {*replicas} - {*one.replicas} <= live
+
+
+@given(clusters(), st.integers(1, 4))
+def test_moves_behind_others_are_one_move_of_each_partition(cluster, least):
+    brokers, partitions = cluster
+    more = moves_to_more(least, partitions, brokers)
+    if isinstance(more, Problem):
+        return
+    then = moved(partitions, more)
+
+    both = joined(more, moves_to_share(then, brokers))
+
+    assert after(partitions, both) == after(then, moves_to_share(then, brokers))
+
+
+def test_of_moves_that_undo_each_other_nothing_is_left():
+    name = TopicPartition("a", 0)
+
+    assert joined([ReplicaMove(name, (1,), (1, 2))], [ReplicaMove(name, (1, 2), (1,))]) == []
+
+
 def test_a_replica_is_replaced_in_its_place_on_a_rack_that_the_others_are_not_on():
     brokers = [Broker(1, "a"), Broker(2, "b"), Broker(3, "b"), Broker(4, "a"), Broker(5, "c")]
     name = TopicPartition("a", 0)
 
-    assert moves_away(4, [PlacedPartition(name, (4, 2), 4)], brokers) == [ReplicaMove(name, (4, 2), (1, 2))]
-    assert moves_away(2, [PlacedPartition(name, (1, 2, 5), 1)], brokers) == [
+    assert moves_away({4}, [PlacedPartition(name, (4, 2), 4)], brokers) == [ReplicaMove(name, (4, 2), (1, 2))]
+    assert moves_away({2}, [PlacedPartition(name, (1, 2, 5), 1)], brokers) == [
         ReplicaMove(name, (1, 2, 5), (1, 3, 5))
     ]
 
@@ -90,7 +135,7 @@ def test_what_is_drained_goes_to_those_who_have_least():
     names = [TopicPartition("a", number) for number in range(7)]
     partitions = [PlacedPartition(name, (1 if at < 3 else 3,), None) for at, name in enumerate(names)]
 
-    moves = moves_away(3, partitions, brokers)
+    moves = moves_away({3}, partitions, brokers)
 
     assert isinstance(moves, list)
     assert Counter(move.after[0] for move in moves) == {1: 1, 2: 3}

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from coterie.broker.placement.moving import PlacedPartition, ReplicaMove
     from coterie.client.admin.admin import Admin
     from coterie.client.admin.messages import ClusterInfo, DescribedTopic, FeatureLevels
+    from coterie.client.net.addresses import Address
 
 LOOK_EVERY_S = 0.2
 TIMEOUT_S = 60
@@ -80,7 +81,13 @@ def describe_command(ask: AskCluster) -> CommandResult:
             "brokers": brokers,
             "without_leader": sum(without),
         },
-        [f"cluster {found.cluster_id}", "", *table(head, rows), *lines_without_leader(without)],
+        [
+            f"cluster {found.cluster_id}",
+            "",
+            *table(head, rows),
+            *lines_of_one_address(found),
+            *lines_without_leader(without),
+        ],
     )
 
 
@@ -95,6 +102,19 @@ def counts_of(topics: Sequence[DescribedTopic]) -> tuple[Counter[int], Counter[i
     partitions = [one for topic in topics for one in topic.partitions]
     leads = Counter(one.leader for one in partitions)
     return leads, Counter(broker_id for one in partitions for broker_id in one.replicas)
+
+
+def lines_of_one_address(found: ClusterInfo) -> Iterator[str]:
+    """Yield lines about live brokers that give clients the same address."""
+    at: dict[Address, list[int]] = {}
+    for one in sorted(found.brokers):
+        if not one.fenced:
+            at.setdefault(one.address, []).append(one.broker_id)
+    for address, broker_ids in at.items():
+        if len(broker_ids) > 1:
+            yield ""
+            yield f"{brokers_text(broker_ids)} have one address, {address}, and clients reach one of them"
+            yield "  alone; start each with an address of its own (--listen, or advertised.listeners)"
 
 
 class WithoutLeader(NamedTuple):
@@ -141,6 +161,14 @@ broker_argument = click.argument(
     type=WholeNumber(min=0),
     shell_complete=names_in_cluster(brokers_known),
 )
+broker_arguments = click.argument(
+    "broker_ids",
+    metavar="BROKER ...",
+    nargs=-1,
+    required=True,
+    type=WholeNumber(min=0),
+    shell_complete=names_in_cluster(brokers_known),
+)
 timeout_option = click.option(
     "--timeout", "timeout_s", metavar="SECONDS", type=Number(min=0), default=TIMEOUT_S,
     show_default=True, help="How long to wait for the partitions to have moved.",
@@ -148,61 +176,154 @@ timeout_option = click.option(
 
 
 @command.command("drain")
-@broker_argument
+@broker_arguments
 @timeout_option
 @asks_cluster
-def drain_command(ask: AskCluster, broker_id: int, timeout_s: float) -> CommandResult:
-    """Move all partitions away from a broker.
+def drain_command(ask: AskCluster, broker_ids: tuple[int, ...], timeout_s: float) -> CommandResult:
+    """Move all partitions away from brokers.
 
-    Others get its replicas and lead what it leads. It may run or not. While it runs new topics are placed on
-    it; stop it afterwards, and `coterie cluster remove` takes it out for good.
+    Others get their replicas and lead what they lead. They may run or not. While one runs new topics, and
+    what leaves another broker, are placed on it: name all that are to go in one command. Stop them
+    afterwards, and `coterie cluster remove` takes them out for good.
     """
     from coterie.broker.placement.moving import moves_away
 
-    async def drain(admin: Admin) -> tuple[ReplicaMove, ...]:
-        found, topics = await cluster_and_topics(admin)
-        if all(one.broker_id != broker_id for one in found.brokers):
-            raise no_such_broker(broker_id, found)
-        moves = moves_away(broker_id, await settled(admin, topics), placeable(found))
-        if not isinstance(moves, list):
-            raise CoterieError(f"broker {broker_id} cannot be drained: {moves.text}")
-        await carry_out(admin, moves)
-        await until_away(admin, broker_id, timeout_s)
-        return tuple(moves)
+    leaving = sorted({*broker_ids})
 
-    moves = ask(drain)
-    lines = [f"broker {broker_id} holds no partitions" + (", and held none" if not moves else "")]
-    return CommandResult({"broker": broker_id, "moved": documents_of(moves)}, [*lines_of(moves), *lines])
+    async def drain(admin: Admin) -> tuple[list[ReplicaMove], set[int]]:
+        found, topics = await cluster_and_topics(admin)
+        for one in leaving:
+            if all(broker.broker_id != one for broker in found.brokers):
+                raise no_such_broker(one, found)
+        moves = moves_away(leaving, await settled(admin, topics), placeable(found))
+        if not isinstance(moves, list):
+            raise CoterieError(f"{brokers_text(leaving)} cannot be drained: {moves.text}")
+        await carry_out(admin, moves)
+        await until_away(admin, leaving, timeout_s)
+        return moves, {broker for broker, count in counts_of(topics)[1].items() if count}
+
+    moves, held = ask(drain)
+    empty = [one for one in leaving if one not in held]
+    lines = [*lines_of(moves), *lines_of_fewer(moves), *lines_of_empty(moves, held, leaving)]
+    lines.append(f"{brokers_text(leaving)} {hold(leaving)} no partitions")
+    if empty:
+        lines[-1] += ", and held none" if empty == leaving else f"; {brokers_text(empty)} held none"
+    return CommandResult({"brokers": leaving, "moved": documents_of(moves)}, lines)
+
+
+def lines_of_fewer(moves: Sequence[ReplicaMove]) -> Iterator[str]:
+    """Yield lines about partitions that have fewer replicas than before, and how they get them back."""
+    fewer = [move for move in moves if len(move.after) < len(move.before)]
+    if fewer:
+        most = max(len(move.before) for move in fewer)
+        yield f"with fewer replicas than before: {partitions_text(by_topic(move.name for move in fewer))}"
+        yield f"  once {most} brokers live `coterie cluster balance --replicas {most}` gives them back"
+
+
+def lines_of_empty(
+    moves: Sequence[ReplicaMove], held: Collection[int], leaving: Sequence[int]
+) -> Iterator[str]:
+    """Yield a line for each broker that has got partitions and `held` none: new, or drained before."""
+    got = {one for move in moves for one in move.after} - {*held}
+    for broker in sorted(got):
+        together = " ".join(map(str, (broker, *leaving)))
+        yield f"broker {broker} held none before; if it is to stay empty: `coterie cluster drain {together}`"
+
+
+class Balanced(NamedTuple):
+    """What `balance` has done, and what it could not."""
+
+    moves: list[ReplicaMove]
+    led_again: dict[TopicPartition, int]
+    """The preferred leaders of partitions that did not move and that others led."""
+    waiting: Counter[int]
+    """Of fenced brokers, how many partitions each is preferred to lead."""
 
 
 @command.command("balance")
+@click.option(
+    "--replicas", "replicas", metavar="N", type=WholeNumber(min=1),
+    help="Give partitions with fewer replicas than N as many.",
+)  # fmt: skip
 @timeout_option
 @asks_cluster
-def balance_command(ask: AskCluster, timeout_s: float) -> CommandResult:
+def balance_command(ask: AskCluster, replicas: int | None, timeout_s: float) -> CommandResult:
     """Give each broker its share of the partitions.
 
-    For brokers that have come later: topics that were there before are on the others. No partition gets more
-    or fewer replicas. Brokers that were away lead again at once what they are preferred for.
+    For brokers that have come later: topics that were there before are on the others. No partition gets
+    fewer replicas, nor more without --replicas. Brokers that were away lead again at once what they are
+    preferred for; those that are fenced keep what they have.
     """
-    from coterie.broker.placement.moving import moves_to_share
+    from coterie.broker.placement.moving import moved
 
-    async def balance(admin: Admin) -> tuple[ReplicaMove, ...]:
+    async def balance(admin: Admin) -> Balanced:
         found, topics = await cluster_and_topics(admin)
-        brokers, moves = placeable(found), []
-        wanted: dict[TopicPartition, Replicas] = {}
+        brokers, partitions, moves = placeable(found), [], []
         for internal in (False, True):
-            partitions = await settled(admin, [one for one in topics if one.internal is internal])
-            moves += moves_to_share(partitions, brokers)
-            wanted |= {one.name: one.replicas for one in partitions}
-        wanted |= {move.name: move.after for move in moves}
+            some = await settled(admin, [one for one in topics if one.internal is internal])
+            moves += moves_to_balance(some, brokers, replicas)
+            partitions += some
+        balanced = balanced_by(moves, partitions, brokers)
         await carry_out(admin, moves)
+        wanted = {one.name: one.replicas for one in moved(partitions, moves)}
         live = {one.broker_id for one in brokers if not one.fenced}
         await until_led(admin, {name: after for name, after in wanted.items() if after[0] in live}, timeout_s)
-        return tuple(moves)
+        return balanced
 
-    moves = ask(balance)
-    lines = [f"{counted(len(moves), 'partition')} moved" if moves else "each broker has its share already"]
-    return CommandResult({"moved": documents_of(moves)}, [*lines_of(moves), *lines])
+    found = ask(balance)
+    led_again = [{**name._asdict(), "leader": leader} for name, leader in found.led_again.items()]
+    waiting = [{"broker": one, "preferred": count} for one, count in found.waiting.items()]
+    return CommandResult(
+        {"moved": documents_of(found.moves), "led_again": led_again, "fenced": waiting},
+        [*lines_of_balanced(found)],
+    )
+
+
+def moves_to_balance(
+    partitions: Sequence[PlacedPartition], brokers: Sequence[Broker], replicas: int | None
+) -> list[ReplicaMove]:
+    """Return the moves after which partitions have so many replicas, and brokers their share. Raises
+    `CoterieError` where too few brokers live.
+    """
+    from coterie.broker.placement.moving import joined, moved, moves_to_more, moves_to_share
+
+    more = moves_to_more(replicas, partitions, brokers) if replicas else []
+    if not isinstance(more, list):
+        raise CoterieError(more.text)
+    return joined(more, moves_to_share(moved(partitions, more), brokers))
+
+
+def balanced_by(
+    moves: list[ReplicaMove], partitions: Sequence[PlacedPartition], brokers: Sequence[Broker]
+) -> Balanced:
+    """Return the Balanced that moves make of partitions, each led by its preferred leader if that lives."""
+    from coterie.broker.placement.moving import moved
+
+    fenced = {one.broker_id for one in brokers if one.fenced}
+    names = {move.name for move in moves}
+    led_again = {
+        one.name: one.replicas[0]
+        for one in partitions
+        if one.name not in names and one.replicas and one.replicas[0] not in (one.leader, *fenced)
+    }
+    preferred = (one.replicas[0] for one in moved(partitions, moves) if one.replicas)
+    waiting = Counter(one for one in preferred if one in fenced)
+    return Balanced(moves, led_again, waiting)
+
+
+def lines_of_balanced(found: Balanced) -> Iterator[str]:
+    """Yield lines about what has moved, is led again as preferred, and waits for a fenced broker."""
+    yield from lines_of(found.moves)
+    for broker in sorted({*found.led_again.values()}):
+        names = [name for name, leader in found.led_again.items() if leader == broker]
+        yield f"led again by broker {broker}, their preferred leader: {partitions_text(by_topic(names))}"
+    if found.moves:
+        yield f"{counted(len(found.moves), 'partition')} moved"
+    elif not found.led_again:
+        yield f"each {'live ' if found.waiting else ''}broker has its share already"
+    for broker, count in sorted(found.waiting.items()):
+        yield f"broker {broker} is fenced, and is given {counted(count, 'partition')} back when it returns;"
+        yield f"  `coterie cluster drain {broker}` has others lead them for good"
 
 
 def placed(topics: Sequence[DescribedTopic]) -> list[PlacedPartition]:
@@ -244,13 +365,17 @@ async def carry_out(admin: Admin, moves: Sequence[ReplicaMove]) -> None:
         raise CoterieError(f"nothing is moved: {error}; {HELD_IN_FILES}") from error
 
 
-async def until_away(admin: Admin, broker: int, timeout_s: float) -> None:
-    """Wait until a broker is no replica and leads nothing. Raises `CoterieError` if that takes too long."""
+async def until_away(admin: Admin, leaving: Sequence[int], timeout_s: float) -> None:
+    """Wait until brokers are no replicas and lead nothing. Raises `CoterieError` if that takes too long."""
 
     async def left(topics: Sequence[DescribedTopic]) -> int:
-        return sum(broker in (*one.replicas, one.leader) for topic in topics for one in topic.partitions)
+        return sum(
+            not {one.leader, *one.replicas}.isdisjoint(leaving)
+            for topic in topics
+            for one in topic.partitions
+        )
 
-    await until_none(admin, left, timeout_s, f"on broker {broker}")
+    await until_none(admin, left, timeout_s, f"on {brokers_text(leaving)}")
 
 
 async def until_led(admin: Admin, wanted: Mapping[TopicPartition, Replicas], timeout_s: float) -> None:
@@ -295,9 +420,16 @@ def lines_of(moves: Sequence[ReplicaMove]) -> Iterator[str]:
     for broker_id in sorted({move.after[0] for move in swaps}):
         names = [move.name for move in swaps if move.after[0] == broker_id]
         yield f"led by broker {broker_id}, which had a replica: {partitions_text(by_topic(names))}"
-    fewer = [move.name for move in moves if len(move.after) < len(move.before)]
-    if fewer:
-        yield f"with fewer replicas than before: {partitions_text(by_topic(fewer))}"
+
+
+def brokers_text(broker_ids: Sequence[int]) -> str:
+    """Return `broker 1`, or `brokers 1, 2` of several."""
+    return f"broker{'s' if len(broker_ids) > 1 else ''} {', '.join(map(str, broker_ids))}"
+
+
+def hold(broker_ids: Sequence[int]) -> str:
+    """Return the verb behind `brokers_text`."""
+    return "hold" if len(broker_ids) > 1 else "holds"
 
 
 # -- remove

@@ -1,10 +1,24 @@
-"""What `coterie cluster balance` and `drain` say of the partitions that they have moved."""
+"""What `coterie cluster` says of brokers, and of the partitions that it has moved."""
 
 from __future__ import annotations
 
+import pytest
+
+from coterie.base.errors import CoterieError
 from coterie.base.ids import TopicPartition
-from coterie.broker.placement.moving import ReplicaMove
-from coterie.cli.cluster import lines_of, lines_without_leader, without_leader
+from coterie.broker.placement.model import Broker
+from coterie.broker.placement.moving import PlacedPartition, ReplicaMove
+from coterie.cli.cluster import (
+    balanced_by,
+    lines_of,
+    lines_of_balanced,
+    lines_of_empty,
+    lines_of_fewer,
+    lines_of_one_address,
+    lines_without_leader,
+    moves_to_balance,
+    without_leader,
+)
 from coterie.client.admin.messages import ClusterInfo, DescribedBroker, DescribedPartition, DescribedTopic
 from coterie.client.net.addresses import Address
 
@@ -29,8 +43,74 @@ def test_those_that_a_broker_leads_which_was_a_replica_before_are_named_too():
     ]
 
 
-def test_those_that_have_fewer_replicas_are_named_apart():
-    assert [*lines_of([moved(0, (1, 2), (1,))])] == ["with fewer replicas than before: fleet 0"]
+def test_those_that_have_fewer_replicas_are_named_with_the_command_that_gives_them_back():
+    named, back = lines_of_fewer([moved(0, (1, 2), (1,)), moved(1, (1, 2, 3), (1, 2)), moved(2, (1,), (2,))])
+
+    assert named == "with fewer replicas than before: fleet 0-1"
+    assert "once 3 brokers live `coterie cluster balance --replicas 3` gives them back" in back
+    assert [*lines_of_fewer([moved(0, (1, 2), (3, 2))])] == []
+
+
+def test_a_broker_that_was_drained_before_and_gets_what_leaves_another_is_named():
+    [line] = lines_of_empty([moved(0, (2, 3), (1, 3))], held={2, 3}, leaving=[2])
+
+    assert line.startswith("broker 1 held none before;")
+    assert line.endswith("`coterie cluster drain 1 2`")
+
+
+BROKERS = [Broker(1), Broker(2), Broker(3, fenced=True)]
+
+
+def fleet(*placed: tuple[tuple[int, ...], int | None]) -> list[PlacedPartition]:
+    """Return the partitions of one topic, by their replicas and leaders."""
+    return [PlacedPartition(TopicPartition("fleet", at), *one) for at, one in enumerate(placed)]
+
+
+def balanced(partitions: list[PlacedPartition], replicas: int | None = None) -> list[str]:
+    """Return what `balance` says once it has balanced partitions."""
+    moves = moves_to_balance(partitions, BROKERS, replicas)
+    return [*lines_of_balanced(balanced_by(moves, partitions, BROKERS))]
+
+
+def test_balance_tells_that_a_broker_which_is_fenced_keeps_its_share():
+    first, second, third = balanced(fleet(((1,), 1), ((2,), 2), ((3, 1), 1), ((3,), None)))
+
+    assert first == "each live broker has its share already"
+    assert second == "broker 3 is fenced, and is given 2 partitions back when it returns;"
+    assert "`coterie cluster drain 3`" in third
+
+
+def test_balance_tells_what_is_led_by_its_preferred_leader_again():
+    assert balanced(fleet(((1, 2), 2), ((2, 1), 2))) == [
+        "led again by broker 1, their preferred leader: fleet 0",
+    ]
+    assert balanced(fleet(((1, 2), 1), ((2, 1), 2))) == ["each broker has its share already"]
+
+
+def test_balance_gives_replicas_as_asked_and_each_broker_its_share_in_one_move():
+    partitions = fleet(((1,), 1), ((1,), 1), ((1,), 1), ((1, 2), 1))
+
+    moves = moves_to_balance(partitions, BROKERS, 2)
+
+    assert [{*move.after} for move in moves] == [{1, 2}] * len(moves)
+    assert sum(move.after[0] == 2 for move in moves) == 2
+    assert balanced(partitions, 2)[-1] == f"{len(moves)} partitions moved"
+    with pytest.raises(
+        CoterieError, match="3 replicas of a partition need as many brokers that live, and there are 2"
+    ):
+        moves_to_balance(partitions, BROKERS, 3)
+
+
+def test_live_brokers_at_one_address_are_told_of():
+    def at(broker_id: int, port: int, *, fenced: bool = False) -> DescribedBroker:
+        return DescribedBroker(broker_id, Address("h", port), None, fenced=fenced)
+
+    two = ClusterInfo("c", 1, (at(1, 9092), at(2, 9093), at(3, 9092), at(4, 9093, fenced=True)))
+
+    _, first, second = lines_of_one_address(two)
+    assert first.startswith("brokers 1, 3 have one address, h:9092, ")
+    assert "--listen" in second
+    assert [*lines_of_one_address(ClusterInfo("c", 1, two.brokers[:2]))] == []
 
 
 def test_of_no_moves_nothing_is_said():

@@ -1,4 +1,4 @@
-"""Which replicas go where when a broker is to have none any more, or all are to have their share. Pure.
+"""Which replicas go where when brokers are to have none any more, or all are to have their share. Pure.
 
 A replica is replaced in its place, so the order in which replicas are preferred stays; the new one is where
 fewest are, on a rack that the partition has no replica on if there is one.
@@ -7,7 +7,7 @@ fewest are, on a rack that the partition has no replica on if there is one.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from coterie.base.codes import Code
@@ -32,28 +32,65 @@ class ReplicaMove(NamedTuple):
 
 
 def moves_away(
-    broker_id: int, partitions: Iterable[PlacedPartition], brokers: Sequence[Broker]
+    leaving: Collection[int], partitions: Iterable[PlacedPartition], brokers: Sequence[Broker]
 ) -> list[ReplicaMove] | Problem:
-    """Return the moves after which a broker is no replica, and leads nothing that others may lead; or why
+    """Return the moves after which brokers are no replicas, and lead nothing that others may lead; or why
     there are none: no other broker lives. Where too few do, partitions have fewer replicas afterwards.
     """
     placed = list(partitions)
-    others = [one for one in brokers if not one.fenced and one.broker_id != broker_id]
+    others = [one for one in brokers if not one.fenced and one.broker_id not in leaving]
     live = {one.broker_id for one in others}
     room = _Room(others, placed)
     moves = []
     for name, replicas, leader in placed:
-        stuck = leader == broker_id and live.isdisjoint(replicas)
-        if broker_id not in replicas and not stuck:
+        stuck = leader in leaving and live.isdisjoint(replicas)
+        if not stuck and not any(one in leaving for one in replicas):
             continue
         if not others:
-            return Problem(Code.INVALID_REPLICA_ASSIGNMENT, f"no broker but {broker_id} lives")
-        place = replicas.index(broker_id) if broker_id in replicas else 0
-        rest = (*replicas[:place], *replicas[place + 1 :])
-        chosen = room.take(rest, first=place == 0)
-        added = () if chosen is None else (chosen,)
-        moves.append(ReplicaMove(name, replicas, (*rest[:place], *added, *rest[place:])))
+            ids = ", ".join(map(str, sorted(leaving)))
+            return Problem(Code.INVALID_REPLICA_ASSIGNMENT, f"no broker but {ids} lives")
+        replaced = [place for place, one in enumerate(replicas) if one in leaving] or [0]
+        moves.append(ReplicaMove(name, replicas, room.replace(replicas, replaced)))
     return moves
+
+
+def moves_to_more(
+    least: int, partitions: Iterable[PlacedPartition], brokers: Sequence[Broker]
+) -> list[ReplicaMove] | Problem:
+    """Return the moves after which no partition has fewer replicas than `least`, each behind those that it
+    had; or why there are none: fewer brokers live.
+    """
+    placed = list(partitions)
+    live = [one for one in brokers if not one.fenced]
+    if least > len(live):
+        text = f"{least} replicas of a partition need as many brokers that live, and there are {len(live)}"
+        return Problem(Code.INVALID_REPLICATION_FACTOR, text)
+    room = _Room(live, placed)
+    moves = []
+    for name, replicas, _ in placed:
+        after = replicas
+        while len(after) < least and (chosen := room.take(after, first=not after)) is not None:
+            after = (*after, chosen)
+        if after != replicas:
+            moves.append(ReplicaMove(name, replicas, after))
+    return moves
+
+
+def joined(moves: Iterable[ReplicaMove], later: Iterable[ReplicaMove]) -> list[ReplicaMove]:
+    """Return moves with others made behind them as one of each partition, where anything changes at all."""
+    before: dict[TopicPartition, Replicas] = {}
+    after: dict[TopicPartition, Replicas] = {}
+    for one in (*moves, *later):
+        before.setdefault(one.name, one.before)
+        after[one.name] = one.after
+    both = (ReplicaMove(name, before[name], after[name]) for name in sorted(after))
+    return [one for one in both if one.before != one.after]
+
+
+def moved(partitions: Iterable[PlacedPartition], moves: Iterable[ReplicaMove]) -> list[PlacedPartition]:
+    """Return partitions as they are placed after moves."""
+    after = {one.name: one.after for one in moves}
+    return [one._replace(replicas=after.get(one.name, one.replicas)) for one in partitions]
 
 
 def moves_to_share(partitions: Iterable[PlacedPartition], brokers: Sequence[Broker]) -> list[ReplicaMove]:
@@ -126,6 +163,15 @@ class _Room:
         for one in partitions:
             self._replicas.update(one.replicas)
             self._first.update(one.replicas[:1])
+
+    def replace(self, replicas: Replicas, places: Collection[int]) -> Replicas:
+        """Return the replicas with others in some places; fewer, where too few brokers are there."""
+        after = {place: one for place, one in enumerate(replicas) if place not in places}
+        for place in places:
+            chosen = self.take(tuple(after.values()), first=place == 0)
+            if chosen is not None:
+                after[place] = chosen
+        return tuple(after[place] for place in sorted(after))
 
     def take(self, beside: Replicas, *, first: bool) -> int | None:
         """Return the broker that has room for one replica more, beside others of the partition, which it has
