@@ -20,6 +20,7 @@ from clients.adapters import Membership, Message
 from clients.adapters.confluent import Confluent, ConfluentAdmin
 from clients.adapters.writers import ConfluentWriter
 from clients.test_transactions import read
+from processes.several import Several
 
 pytestmark = pytest.mark.interop  # brokers start three times
 
@@ -99,6 +100,44 @@ def test_groups_and_records_go_on_from_a_directory_and_in_one(server: Server, tm
     assert first == [(3, b"d")]
     assert values == again == [b"a", b"b", b"c", b"d", b"e", b"f"]
     assert [value for _, value in last] == [b"e", b"f"]
+
+
+def test_what_several_processes_have_kept_goes_on_over_a_database(server: Server, tmp_path: Path) -> None:
+    bring_in, _ = COMMANDS.findall(PAGE.read_text(encoding="utf-8"))
+    database = server.new_database()
+    groups = [f"group-{uuid.uuid4()}" for _ in range(6)]
+    with Several(tmp_path / "kafka-data", 2) as brokers:
+        with ConfluentAdmin(brokers.bootstrap) as admin:
+            admin.create(TOPIC, partitions=4)
+        assert {*brokers.leaders(TOPIC)} == {1, 2}
+        sent = [Message(topic=TOPIC, partition=n % 4, value=str(n).encode()) for n in range(40)]
+        CLIENT.produce(brokers.bootstrap, sent, idempotent=True)
+        for group in groups:
+            with CLIENT.member(brokers.bootstrap, Membership(topics=(TOPIC,), group=group)) as member:
+                assert len(member.take(40)) == 40
+                member.commit()
+        unfinished = ConfluentWriter(brokers.bootstrap, "writer")
+        unfinished.begin()
+        for partition in range(4):
+            unfinished.write((TOPIC, partition), b"never")
+
+    run(bring_in, server.url(database), tmp_path)
+    with StoreCluster(server, tmp_path, database=database) as cluster:
+        cluster.start()
+        with ConfluentWriter(cluster.bootstrap, "writer") as writer:  # whose start aborts what was open
+            writer.begin()
+            for partition in range(4):
+                writer.write((TOPIC, partition), b"new")
+            writer.commit()
+        next_ones = []
+        for group in groups:
+            with CLIENT.member(cluster.bootstrap, Membership(topics=(TOPIC,), group=group)) as member:
+                next_ones.append([(one.partition, one.value) for one in member.take(4)])
+        values = read(cluster.bootstrap, TOPIC, partitions=4, isolation="read_committed")
+
+    for found in next_ones:
+        assert sorted(found) == [(partition, b"new") for partition in range(4)]
+    assert sorted(values) == sorted([*(str(n).encode() for n in range(40)), *[b"new"] * 4])
 
 
 def test_apache_kafka_serves_what_is_written_out_of_topics_that_it_knows(

@@ -133,15 +133,16 @@ def lines_of_restoration(done: Restored) -> Iterator[str]:
 @click.option(
     "--brokers",
     metavar="ID,ID",
-    help="The brokers that are to lead. Default: all there are, or else the one that DIR is of.",
+    help="The brokers that are to lead. Default: all there are, or else those whose DIR is.",
 )
 @output_option
 def load_command(directory: Path, url: str, brokers: str | None, output: str) -> None:
     """Bring the topics of a data directory into the database.
 
-    DIR is Coterie's or Apache Kafka's. Records, offsets, topic ids, groups, what they have committed, and
-    transactions stay as they are. All is brought in, or nothing, as where a topic of one of the names is
-    there. No broker may use DIR meanwhile; it is opened as coterie serve opens it. Make a copy of it first.
+    DIR is Coterie's, or Apache Kafka's; that of coterie serve --processes is brought in with those of all its
+    brokers. Records, offsets, topic ids, groups, what they have committed, and transactions stay as they are.
+    All is brought in, or nothing, as where a topic of one of the names is there. No broker may use DIR
+    meanwhile; it is opened as coterie serve opens it. Make a copy of it first.
     """
     address = address_of(url)
     from coterie.broker.transfer.directory import check_used, opened_directory

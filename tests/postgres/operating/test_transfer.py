@@ -6,8 +6,10 @@ import asyncio
 import json
 import re
 import tempfile
+from contextlib import closing
 from pathlib import Path
-from uuid import UUID
+from shutil import rmtree
+from uuid import UUID, uuid4
 from zipfile import ZipFile
 
 import pytest
@@ -19,13 +21,17 @@ from hypothesis import strategies as st
 from coterie.base.errors import CoterieError
 from coterie.broker.cluster.changes import LeaveCluster, RegisterBroker, UnregisterBroker
 from coterie.broker.cluster.image import Delta, Image
+from coterie.broker.processes import METADATA
+from coterie.broker.processes.changes import ArrangeBrokers, RegisterProcess
+from coterie.broker.processes.layout import arranged, image_of
+from coterie.broker.processes.sqlite import SqliteMetadata
 from coterie.broker.transfer.directory import opened_directory
 from coterie.broker.transfer.dumping import dump, new_directory
 from coterie.broker.transfer.loading import LoadedTopics, brokers_there, load
 from coterie.cli import cli
 from coterie.storage.postgres.connecting import DatabaseAddress
 
-from ..rigs.directories import STEPS, TOPICS, Step, Writer, facts_of
+from ..rigs.directories import STEPS, TOPICS, Step, Writer, WriterOfSeveral, facts_of
 
 steps = st.builds(Step, st.sampled_from(STEPS), st.integers(0, 6), st.integers(1, 5))
 PAGE = Path(__file__).parents[3] / "docs" / "cluster.md"
@@ -52,8 +58,8 @@ A_BIT_OF_ALL = [
 """With a transaction that stays open, and a log that all is deleted of but that."""
 
 
-def directory_of(path: Path, done: list[Step]) -> Path:
-    writer = Writer(path)
+def directory_of(path: Path, done: list[Step], kind: type[Writer] = Writer) -> Path:
+    writer = kind(path)
     for step in done:
         writer.do(step)
     writer.close()
@@ -170,6 +176,97 @@ def test_one_with_a_bit_of_all_comes_out_as_it_went_in(address: DatabaseAddress,
     assert any(one.start for one in there.logs.values())
     assert any(one.stable < one.end for one in there.logs.values())
     assert sorted(path.name for path in tmp_path.iterdir()) == ["after", "before"]
+
+
+@pytest.mark.parametrize("done", [A_BIT_OF_ALL, []], ids=["a bit of all", "nothing"])
+def test_the_directory_of_several_brokers_comes_out_whole(
+    done: list[Step], server: Server, database: str, address: DatabaseAddress, tmp_path: Path
+):
+    before = directory_of(tmp_path / "before", done, WriterOfSeveral)
+    there = facts_of(before)
+
+    loaded = bring_in(before, address)
+    after = facts_of(write_out(address, tmp_path / "after"))
+
+    assert loaded[:3] == (there.cluster_id, len(TOPICS), PARTITIONS)
+    assert after.logs == there.logs
+    assert (after.cluster_id, after.topics) == (there.cluster_id, there.topics)
+    assert after.next_producer_id > there.next_producer_id
+    replicas = server.sql(database, "SELECT DISTINCT replicas FROM coterie.partitions ORDER BY 1")
+    assert replicas.splitlines() == ["{7}", "{8}", "{9}"], "those whose directory it is are to lead"
+
+
+def test_of_several_brokers_partitions_are_led_behind_the_epochs_that_clients_know(
+    server: Server, database: str, address: DatabaseAddress, tmp_path: Path
+):
+    before = directory_of(tmp_path / "before", [], WriterOfSeveral)
+    with arranged(str(before), None) as metadata:
+        for _ in range(
+            3
+        ):  # each start is a leader epoch of its coordinators, which no log has before it is led
+            metadata.execute(RegisterProcess(7, uuid4()))
+        known = {
+            (topic.name, row.number): row.leader_epoch
+            for topic in image_of(metadata).topics()
+            for row in image_of(metadata).partitions(topic.topic_id)
+        }
+
+    bring_in(before, address)
+
+    rows = server.sql(
+        database,
+        "SELECT name, number, leader_epoch FROM coterie.partitions JOIN coterie.topics USING (topic_id)",
+    )
+    led = {
+        (name, int(number)): int(epoch) for name, number, epoch in (row.split("|") for row in rows.split())
+    }
+    assert max(known.values()) == 3
+    assert led == {name: epoch + 1 for name, epoch in known.items()}
+
+
+def test_what_a_stopped_move_has_left_of_several_brokers_is_brought_in_too(
+    address: DatabaseAddress, tmp_path: Path
+):
+    before = directory_of(tmp_path / "before", A_BIT_OF_ALL, WriterOfSeveral)
+    there = facts_of(before)
+    with closing(SqliteMetadata(f"{before}/{METADATA}")) as metadata:
+        metadata.execute(ArrangeBrokers((7, 9)))  # and the process is killed before it has moved anything
+
+    bring_in(before, address)
+
+    after = facts_of(write_out(address, tmp_path / "after"))
+    for name, log in there.logs.items():
+        assert after.logs[name]._replace(epochs=[]) == log._replace(epochs=[]), name
+
+
+def test_of_several_brokers_what_is_missing_is_named_and_nothing_is_brought_in(
+    server: Server, database: str, address: DatabaseAddress, tmp_path: Path
+):
+    without_one = directory_of(tmp_path / "without-one", A_BIT_OF_ALL, WriterOfSeveral)
+    without_log = directory_of(tmp_path / "without-log", A_BIT_OF_ALL, WriterOfSeveral)
+    rmtree(without_one / "8")
+    (log,) = without_log.glob("*/orders-1")
+    rmtree(log)
+
+    for path in (without_one, without_log):
+        with pytest.raises(
+            CoterieError, match=r"has no log of .*orders-1: put back the directory of broker 8"
+        ):
+            bring_in(path, address)
+    with pytest.raises(
+        CoterieError, match=rf"is of one of several brokers.*; name {re.escape(str(without_log))},"
+    ):
+        bring_in(without_log / "8", address)
+
+    assert not (without_one / "8").exists(), "a start would make it anew, empty"
+    assert server.sql(database, "SELECT count(*) FROM coterie.topics") == "0"
+
+
+def test_while_several_brokers_run_their_directory_is_refused(address: DatabaseAddress, tmp_path: Path):
+    before = directory_of(tmp_path / "before", [], WriterOfSeveral)
+
+    with arranged(str(before), None), pytest.raises(CoterieError, match="in use by another broker"):
+        bring_in(before, address)
 
 
 @pytest.fixture

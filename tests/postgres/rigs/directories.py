@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import random
+from itertools import cycle
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from coterie.base.ids import TopicPartition
+from coterie.broker.cluster.changes import Changed, CreateTopics, NewTopic
 from coterie.broker.config.settings import BrokerSettings
+from coterie.broker.processes.changes import Static
+from coterie.broker.processes.layout import arranged
 from coterie.broker.topics.registry import Topics
 from coterie.broker.transfer.directory import DirectoryContents, opened_directory
 from coterie.broker.transfer.rows import batches_of
@@ -97,6 +101,44 @@ class Writer:
     def close(self) -> None:
         self.topics.next_producer_id()
         self.store.close()
+
+
+class WriterOfSeveral(Writer):
+    """The directory of `--processes`: each broker has some of the partitions."""
+
+    def __init__(self, path: Path, brokers: tuple[int, ...] = (7, 8, 9), seed: int = 0) -> None:
+        chance = random.Random(seed)
+        settings, by_turns = BrokerSettings.of({}), cycle(brokers)
+        topics = [
+            NewTopic(
+                UUID(int=chance.getrandbits(128)),
+                name,
+                tuple((next(by_turns),) for _ in range(partitions)),
+                configs,
+            )
+            for name, (partitions, configs) in TOPICS.items()
+        ]
+        with arranged(str(path), brokers) as metadata:
+            assert isinstance(metadata.execute(Static(CreateTopics((*topics,)))), Changed)
+            cluster_id = metadata.cluster_id
+        self.stores = {
+            one: FileStore.open(
+                path / str(one), now_ms=NOW, cluster_id=cluster_id, node_id=one, durable=False
+            )
+            for one in brokers
+        }
+        self.logs = [
+            self.stores[leader].create_log(
+                topic.name, number, topic.topic_id, settings.log_config(topic.configs)
+            )
+            for topic in topics
+            for number, (leader,) in enumerate(topic.replicas)
+        ]
+        self._sequences, self._open = {}, set()
+
+    def close(self) -> None:
+        for store in self.stores.values():
+            store.close()
 
 
 class LogFacts(NamedTuple):

@@ -41,15 +41,15 @@ class CannotArrange(CoterieError):
 
 
 @contextmanager
-def arranged(root: str, broker_ids: Sequence[int]) -> Iterator[SqliteMetadata]:
-    """Have a directory be ready for these brokers, and nobody else use it within the block. Yield a
-    connection to their metadata. Raises `CannotArrange`.
+def arranged(root: str, broker_ids: Sequence[int] | None) -> Iterator[SqliteMetadata]:
+    """Have a directory be ready for these brokers, or for those that it was ready for last (None), and nobody
+    else use it within the block. Yield a connection to their metadata. Raises `CannotArrange`.
     """
     with ExitStack() as held:
         try:
             os.makedirs(root, exist_ok=True)
             held.callback(DirectoryLock(root).release)
-            metadata = _arrange(root, tuple(broker_ids))
+            metadata = _arrange(root, None if broker_ids is None else tuple(broker_ids))
         except DirectoryInUse as error:
             raise CannotArrange(str(error)) from error
         except FileExistsError as error:
@@ -62,7 +62,7 @@ def arranged(root: str, broker_ids: Sequence[int]) -> Iterator[SqliteMetadata]:
         yield metadata
 
 
-def _arrange(root: str, broker_ids: tuple[int, ...]) -> SqliteMetadata:
+def _arrange(root: str, broker_ids: tuple[int, ...] | None) -> SqliteMetadata:
     disk, where = OsDisk(), f"{root}/{METADATA}"
     _refuse_things_of_others(disk, root)
     brokers = [one for one in disk.directories(root) if one.isdecimal()]
@@ -84,13 +84,14 @@ def _arrange(root: str, broker_ids: tuple[int, ...]) -> SqliteMetadata:
     return metadata
 
 
-def _move(disk: OsDisk, root: str, metadata: SqliteMetadata, broker_ids: tuple[int, ...]) -> None:
+def _move(disk: OsDisk, root: str, metadata: SqliteMetadata, wanted: tuple[int, ...] | None) -> None:
     """Have the metadata say which brokers there are, and the directories of partitions lie with theirs."""
-    before = _image(metadata)
+    before = image_of(metadata)
+    broker_ids = broker_ids_of(before) if wanted is None else wanted
     _refuse_other_disks(disk, root, before, broker_ids)
     metadata.sweep(_agreed_upto(before))
     metadata.execute(ArrangeBrokers(broker_ids))
-    moving = moves(disk, root, _image(metadata))
+    moving = moves(disk, root, image_of(metadata))
     if moving:
         carry_out(disk, root, moving, uuid4())
         log.info("%s: %s moved to other brokers", root, counted(len(moving), "partition"))
@@ -119,7 +120,8 @@ def _describe_kept(disk: OsDisk, root: str, broker_ids: tuple[int, ...]) -> None
             log.info(sentence, root, one, one)
 
 
-def _image(metadata: SqliteMetadata) -> Image:
+def image_of(metadata: SqliteMetadata) -> Image:
+    """Return the metadata as they stand. Raises `MetadataFailed`."""
     delta = metadata.execute(ReadDelta(0))
     assert isinstance(delta, Delta)
     return Image().after(delta)

@@ -53,7 +53,7 @@ async def load(
     address: DatabaseAddress, contents: DirectoryContents, brokers: Sequence[int] = ()
 ) -> LoadedTopics:
     """Bring topics in, their partitions shared out over the brokers that are to lead: over those that there
-    are, or that the directory is of, if none are named.
+    are, or whose the directory is, if none are named.
 
     Brokers may serve meanwhile; they lead them once all is there. Tables are made where there are none.
     Raises `CoterieError`, having brought nothing in: where a topic's name or id is taken, too.
@@ -61,7 +61,7 @@ async def load(
     await migrate(address, only_if_empty=True)
     async with connected(address) as connection:
         insist_on_schema(await read_cluster(connection), address)
-        brokers = brokers or brokers_there(await read_image(connection)) or [contents.node_id]
+        brokers = brokers or brokers_there(await read_image(connection)) or contents.node_ids
         try:
             return await _load(connection, contents, CreateTopics(_new_topics(contents.topics, brokers)))
         except StorageFailed as error:
