@@ -119,12 +119,22 @@ def restored_command(url: str, though_served: bool, output: str) -> None:
 
 def lines_of_restoration(done: Restored) -> Iterator[str]:
     """Yield in lines what the database has become."""
-    yield f"cluster {done.cluster_id}: the metadata is at version {done.version}"
-    partitions = "1 partition is" if done.partitions == 1 else f"{done.partitions} partitions are"
-    yield f"{partitions} led anew, in later leader epochs, once brokers are there"
+    if done.changed:
+        yield from _lines_of_change(done)
+    else:
+        yield (
+            f"cluster {done.cluster_id}: this was done already, and no broker has started since; nothing is"
+            f" changed, the metadata is at version {done.version}"
+        )
     if done.connected:
         brokers = ", ".join(map(str, done.connected))
         yield f"connected meanwhile, and not to be cut off by this user: brokers {brokers}; start them anew"
+
+
+def _lines_of_change(done: Restored) -> Iterator[str]:
+    yield f"cluster {done.cluster_id}: the metadata is at version {done.version}"
+    partitions = "1 partition is" if done.partitions == 1 else f"{done.partitions} partitions are"
+    yield f"{partitions} led anew, in later leader epochs, once brokers are there"
 
 
 @command.command("load")

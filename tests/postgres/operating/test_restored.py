@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from coterie.base.errors import CoterieError
 from coterie.cli import cli
 from coterie.storage.postgres.connecting import DatabaseAddress, connect, read_history
-from coterie.storage.postgres.restored import AHEAD, EPOCHS_AHEAD, go_on_restored
+from coterie.storage.postgres.restored import AHEAD, EPOCH_MAX, EPOCHS_AHEAD, go_on_restored
 from coterie.storage.postgres.schema import migrate
 
 TOPIC_ID = "00000000-0000-0000-0000-000000000007"
@@ -68,18 +68,88 @@ def test_all_that_is_counted_goes_on_beyond_what_can_have_been_given_out(
     ]
 
 
-def test_a_database_is_of_another_history_each_time(address: DatabaseAddress):
-    async def histories() -> list[str]:
-        found = [await history(address)]
-        for _ in range(2):
-            await go_on_restored(address)
-            found.append(await history(address))
-        return found
+def state(server: Server, database: str) -> list[str]:
+    """Return all that the tables say of epochs, versions and histories."""
+    tables = ("cluster", "brokers", "partitions")
+    return [server.sql(database, f"SELECT * FROM coterie.{one} ORDER BY 1") for one in tables]
 
-    found = asyncio.run(histories())
+
+def test_a_database_is_of_another_history_each_time_that_it_has_been_served_from(
+    server: Server, database: str, address: DatabaseAddress
+):
+    found = [asyncio.run(history(address))]
+    for _ in range(2):
+        asyncio.run(go_on_restored(address))
+        found.append(asyncio.run(history(address)))
+        server.sql(database, "UPDATE coterie.cluster SET version = version + 1")  # as a broker that registers
 
     assert len({*found}) == 3
     assert found[1].startswith(f"{found[0]}/")
+
+
+def test_again_it_changes_nothing_before_a_broker_has_started(
+    server: Server, database: str, address: DatabaseAddress
+):
+    server.sql(database, ROWS)
+    first = asyncio.run(go_on_restored(address))
+    before = state(server, database)
+
+    second = asyncio.run(go_on_restored(address))
+
+    assert first.changed
+    assert second == first._replace(changed=False)
+    assert state(server, database) == before
+
+
+def test_a_copy_that_was_made_of_a_restored_database_is_marked_anew(
+    server: Server, database: str, address: DatabaseAddress, tmp_path: Path
+):
+    """Its epochs are those that brokers were given over the first one, since it was copied."""
+    server.sql(database, ROWS)
+    asyncio.run(go_on_restored(address))
+    dump = tmp_path / "coterie.dump"
+    programs = server.programs
+    made = ["--format=custom", "--schema=coterie", f"--file={dump}", server.url(database)]
+    subprocess.run([programs / "pg_dump", *made], check=True)
+    by_template = server.new_database(database)
+
+    done = [asyncio.run(go_on_restored(DatabaseAddress(server.url(by_template))))]
+    for there, how in ((server.new_database(), []), (database, ["--clean", "--if-exists"])):
+        into = ["--single-transaction", "--exit-on-error", *how, f"--dbname={server.url(there)}", dump]
+        subprocess.run([programs / "pg_restore", *into], check=True)
+        done.append(asyncio.run(go_on_restored(DatabaseAddress(server.url(there)))))
+
+    assert [(one.changed, one.version) for one in done] == [(True, 40 + 2 * AHEAD)] * 3
+
+
+def test_once_the_server_was_started_anew_it_is_done_again(copied: Server, database: str):
+    """Of files that were put back nothing else tells."""
+    copy = DatabaseAddress(copied.url(database))
+    asyncio.run(go_on_restored(copy))
+    copied.stop()
+    copied.start()
+
+    assert asyncio.run(go_on_restored(copy)).changed
+
+
+def test_where_no_epochs_are_left_it_is_refused_and_nothing_is_changed(
+    server: Server, database: str, address: DatabaseAddress
+):
+    server.sql(database, ROWS)
+    last = EPOCH_MAX - EPOCHS_AHEAD
+    server.sql(database, f"UPDATE coterie.partitions SET leader_epoch = {last} WHERE number = 0")
+    assert asyncio.run(go_on_restored(address)).changed
+    before = state(server, database)
+    server.sql(database, "UPDATE coterie.cluster SET next_partition_id = next_partition_id")
+
+    with pytest.raises(
+        CoterieError, match=f"partition orders-0 is in leader epoch {EPOCH_MAX}, and .* Nothing"
+    ):
+        asyncio.run(go_on_restored(address))
+
+    assert state(server, database) == before
+    server.sql(database, "UPDATE coterie.topics SET deleted = true")
+    assert asyncio.run(go_on_restored(address)).partitions == 0
 
 
 @pytest.fixture
@@ -182,11 +252,14 @@ def test_the_command_says_what_the_database_has_become(
     server.sql(database, ROWS)
 
     as_text = CliRunner().invoke(cli, ["store", "restored", address.url])
+    again = CliRunner().invoke(cli, ["store", "restored", address.url])
     as_json = CliRunner().invoke(cli, ["store", "restored", address.url, "--output", "json"])
 
     assert as_text.output.splitlines()[0].endswith(f": the metadata is at version {40 + AHEAD}")
     assert as_text.output.splitlines()[1].startswith("2 partitions are led anew, ")
-    assert json.loads(as_json.output)["version"] == 40 + 2 * AHEAD
+    assert "done already, and no broker has started since; nothing is changed" in again.output
+    told = json.loads(as_json.output)
+    assert (told["version"], told["partitions"], told["changed"]) == (40 + AHEAD, 2, False)
 
 
 def test_the_tables_of_an_earlier_schema_are_brought_up_to_date(server: Server):
