@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import socket
 import struct
@@ -18,6 +19,7 @@ import pytest
 
 import coterie
 from coterie.cli import cli, main
+from coterie.cli.options import BOOTSTRAP
 
 NO_CONTEXT = click.Context(cli)
 API_VERSIONS = 18
@@ -496,6 +498,30 @@ def test_every_command_is_on_the_page_of_the_command_line():
     missing = [path for path, command in commands_beneath(cli, "coterie") if path not in page]
 
     assert missing == []
+
+
+ROOT = Path(__file__).resolve().parents[3]
+READ = re.compile(r"""environ(?:\.get\(|\.setdefault\(|\[)"(\w+)"|"(\w+)" in os\.environ""")
+
+
+def test_every_environment_variable_is_in_the_table_of_the_page_with_the_commands_that_read_it():
+    page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    section = page.partition("## Environment variables\n")[2].partition("\n## ")[0]
+    rows = [line.split(" | ") for line in section.splitlines() if line.startswith("| `")]
+    table = {name: row for row in rows for name in re.findall(r"`(\w+)`", row[0])}
+    sources = (ROOT / "src" / "coterie").rglob("*.py")
+    read = {one or other for path in sources for one, other in READ.findall(path.read_text(encoding="utf-8"))}
+    families: dict[str, set[str]] = {}
+    for path, command in commands_beneath(cli, "coterie"):
+        for parameter in command.params:
+            if parameter.envvar is not None:
+                families.setdefault(str(parameter.envvar), set()).add(path.split()[1])
+
+    assert read | families.keys() <= table.keys()
+    assert {name for name in table if name.startswith("COTERIE_")} == families.keys()
+    for name, reading in families.items():
+        assert {*re.findall(r"`coterie (\w+)`", table[name][1])} == reading
+    assert BOOTSTRAP in table["COTERIE_BOOTSTRAP"][2]
 
 
 def test_a_command_family_is_found_in_the_singular_as_well(capsys: pytest.CaptureFixture[str]):
