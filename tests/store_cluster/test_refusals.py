@@ -102,7 +102,10 @@ def test_who_listens_where_no_other_machine_finds_it_is_told_so(serve: Serve) ->
         here = serve("--store", "postgresql://localhost/d", *NODE, "--listen", f"127.0.0.1:{port}")
 
     assert ended.code == 1
-    assert f"note: clients and brokers are told 127.0.0.1:{port}" in ended.said
+    assert (
+        f"note: clients and other brokers are told to connect to 127.0.0.1:{port}, which works on"
+        in ended.said
+    )
     assert f"advertised.listeners=PLAINTEXT://NAME:{port}" in ended.said
     assert "note:" not in other.said + here.said
 

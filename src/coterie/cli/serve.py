@@ -191,9 +191,9 @@ def _note_if_alone(settings: BrokerSettings, address: DatabaseAddress) -> None:
     host, port = settings.advertised_listener or (settings.listen_host, settings.listen_port)
     if is_here(host) and not address.is_here:
         _say(
-            f"note: clients and brokers are told {host}:{port}, which is on their own machine where that is"
-            f" another: --listen 0.0.0.0:{port} --set advertised.listeners=PLAINTEXT://NAME:{port} names this"
-            " one"
+            f"note: clients and other brokers are told to connect to {host}:{port}, which works on this"
+            f" machine alone; where they are on others give --listen 0.0.0.0:{port} and --set"
+            f" advertised.listeners=PLAINTEXT://NAME:{port}, NAME being this machine's"
         )
 
 

@@ -12,7 +12,7 @@ from coterie.cli.store import address_of
 from coterie.storage.postgres.connecting import DatabaseAddress, connect
 
 NAMES = "SELECT application_name FROM pg_stat_activity WHERE datname = '{}' AND pid <> pg_backend_pid()"
-AT_ANY_TIME = ("lane 0", "lane 1", "lane 2", "membership", "metadata")
+AT_ANY_TIME = ("writing 0", "writing 1", "writing 2", "membership", "metadata")
 
 
 def name_of(address: DatabaseAddress, *, use: str = "") -> str:
@@ -48,4 +48,4 @@ def test_a_command_says_that_it_is_one(address: DatabaseAddress):
 def test_the_name_that_an_address_has_counts(server: Server, database: str):
     address = DatabaseAddress(f"{server.url(database)}&application_name=mine", used_by="coterie broker 7")
 
-    assert name_of(address, use="lane 0") == "mine: lane 0"
+    assert name_of(address, use="writing 0") == "mine: writing 0"

@@ -242,8 +242,8 @@ def test_that_the_database_refuses_is_told_once_and_that_it_takes_rounds_again(c
         stage.answer(answer)
 
     assert caplog.messages == [
-        "lane 0: the database refuses a round: 53100 disk full",
-        "lane 0: rounds are taken again",
+        "lane 0: the database refuses what is written: 53100 disk full",
+        "lane 0: what is written is taken again",
     ]
 
 

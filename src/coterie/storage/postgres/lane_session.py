@@ -124,7 +124,7 @@ class LaneSession:
     async def _open(self, life: int, look: Look) -> None:
         answer: LaneAnswer
         try:
-            opened = await self._connections.connect(use=f"lane {self._place.lane}", cached=0)
+            opened = await self._connections.connect(use=f"writing {self._place.lane}", cached=0)
         except LOST as error:
             answer = failure_of(error)
         else:

@@ -367,7 +367,7 @@ class Lane:
             self._reopen(sentence)
         else:
             if not self._refuses or verdict is Verdict.CONFLICT:  # once: clients try again and again
-                log.error("%s: the database refuses a round: %s", self, sentence)
+                log.error("%s: the database refuses what is written: %s", self, sentence)
             self._refuses = True
             refusal = AppendRefused(Code.KAFKA_STORAGE_ERROR, f"the database refuses: {sentence}")
             if verdict is Verdict.CONFLICT:
@@ -383,7 +383,7 @@ class Lane:
         self._attempts = 0
         if self._refuses:
             self._refuses = False
-            log.warning("%s: rounds are taken again", self)
+            log.warning("%s: what is written is taken again", self)
         acknowledged = self._acknowledged
         for chunk in round_.chunks:
             acknowledged.pop(chunk.partition_id, None)

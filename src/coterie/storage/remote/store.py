@@ -191,7 +191,7 @@ class RemoteStore:
         lane = Lane(
             session,
             _LaneListener(self),
-            name=f"lane {number} of broker epoch {broker_epoch}",
+            name=f"connection for writing {number} of broker epoch {broker_epoch}",
             clock=self._clock,
             call_soon=lambda run: self._call_soon(partial(self._run_lane, run)),
             held_bytes_max=self._held_bytes_max,
