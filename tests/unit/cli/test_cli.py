@@ -475,6 +475,23 @@ def test_serving_imports_nothing_heavy():
     assert ended.stdout.split() == []
 
 
+@pytest.mark.slow
+def test_a_command_starts_and_ends_without_a_look_for_garbage():
+    script = (
+        "import atexit, gc, sys\n"
+        "def tell(): print(gc.get_stats()[2]['collections'], gc.get_freeze_count() > 10_000)\n"
+        "atexit.register(tell)\n"
+        "from coterie.__main__ import main\n"
+        "main()"
+    )
+
+    ended = subprocess.run(
+        [sys.executable, "-c", script, "topics", "--help"], capture_output=True, text=True, check=True
+    )
+
+    assert ended.stdout.splitlines()[-1] == "0 True"
+
+
 def commands_beneath(command: click.Command, path: str) -> Iterator[tuple[str, click.Command]]:
     """Yield all commands and groups of commands with the words that call them."""
     yield path, command
