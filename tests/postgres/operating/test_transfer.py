@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
+import resource
 import tempfile
 from contextlib import closing
 from pathlib import Path
@@ -260,6 +262,17 @@ def test_of_several_brokers_what_is_missing_is_named_and_nothing_is_brought_in(
 
     assert not (without_one / "8").exists(), "a start would make it anew, empty"
     assert server.sql(database, "SELECT count(*) FROM coterie.topics") == "0"
+
+
+@pytest.mark.parametrize("kind", [Writer, WriterOfSeveral])
+def test_a_directory_may_have_more_logs_than_a_shell_allows_open_files(kind: type[Writer], tmp_path: Path):
+    before = directory_of(tmp_path / "before", [], kind)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + PARTITIONS - 1, hard))
+    try:
+        assert len(facts_of(before).logs) == PARTITIONS
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_while_several_brokers_run_their_directory_is_refused(address: DatabaseAddress, tmp_path: Path):

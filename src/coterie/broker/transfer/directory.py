@@ -23,7 +23,7 @@ from coterie.broker.processes.layout import arranged, image_of
 from coterie.broker.processes.role import OneOfSeveral
 from coterie.broker.processes.sqlite import MetadataFailed, SqliteMetadata
 from coterie.broker.shell.listening import CannotServe
-from coterie.broker.shell.process import wall_clock_ms
+from coterie.broker.shell.process import raise_file_limit, wall_clock_ms
 from coterie.broker.topics.cluster_topics import ClusterTopics
 from coterie.broker.topics.registry import Topics
 from coterie.broker.topics.topic import Topic
@@ -70,6 +70,7 @@ def opened_directory(directory: str) -> Iterator[DirectoryContents]:
     """Yield the contents of a directory, which nobody else uses meanwhile. As at a broker's start, logs that
     were not closed are mended. Raises `CoterieError`, also where a partition is missing.
     """
+    raise_file_limit()  # each log is an open file, as at a broker
     above = os.path.dirname(os.path.abspath(directory))
     if os.path.exists(f"{above}/{METADATA}"):
         raise CoterieError(
