@@ -353,9 +353,9 @@ def ones_own_registration_is_taken_for_anothers() -> Iterator[None]:
     """That it was not answered, and has happened, is not seen."""
 
     def is_anothers(_: Any) -> Any:
-        return lambda self, change, refused: refused.broker_epoch > change.replaces
+        return lambda change, refused: refused.broker_epoch > change.replaces
 
-    with patched(BrokerLifecycle, "_is_anothers", is_anothers):
+    with patched(RegisterBroker, "is_anothers", is_anothers):
         yield
 
 
@@ -363,7 +363,7 @@ def ones_own_registration_is_taken_for_anothers() -> Iterator[None]:
 def two_processes_of_an_id_fence_each_other_for_ever() -> Iterator[None]:
     """Whoever finds a later registration of its id registers anew."""
 
-    with patched(BrokerLifecycle, "_is_anothers", lambda _: lambda *_: False):
+    with patched(RegisterBroker, "is_anothers", lambda _: lambda *_: False):
         yield
 
 

@@ -9,6 +9,7 @@ import pytest
 from coterie.base.ids import ZERO_UUID
 from coterie.broker.cluster.actions import (
     Action,
+    AwaitEngine,
     Connect,
     Drain,
     Exit,
@@ -720,6 +721,98 @@ def test_who_leaves_while_the_engine_does_not_answer_ends_within_seconds_and_say
 
     assert Exit not in {type(one) for one in rig.wait(AWAY_WITHIN_MS - 1)}
     assert rig.wait(1)[-1] == Exit(UNREACHED % 3)
+
+
+def waits(rig: Rig) -> list[AwaitEngine]:
+    """Return what has been said of waiting for the engine."""
+    return [one for one in rig.wanted if isinstance(one, AwaitEngine)]
+
+
+@pytest.mark.parametrize("before_ms", [60_000, 150, 50, 0])
+def test_who_is_asked_to_stop_just_after_the_engine_has_gone_says_for_how_long_it_waits(
+    rig: Rig, before_ms: int
+):
+    rig.answer()
+    rig.do("disconnected")
+    rig.wait(before_ms)
+    assert not waits(rig)
+
+    rig.do("terminate")
+
+    rig.wait(max(150 - before_ms, 0))
+    assert waits(rig) == [AwaitEngine(AWAY_WITHIN_MS - max(150 - before_ms, 0))]
+    rig.wait(waits(rig)[0].within_ms)
+    assert rig.wanted[-1] == Exit(UNREACHED % 3)
+    assert len(waits(rig)) == 1
+
+
+@pytest.mark.parametrize("drains", [True, False])
+@pytest.mark.parametrize("after_ms", [0, 50, 290])
+def test_who_leaves_says_for_how_long_it_waits_for_an_engine_that_goes_only_then(
+    rig: Rig, after_ms: int, drains: bool
+):
+    rig.answer()
+    rig.do("terminate")
+    if drains:
+        rig.do("drained")
+    rig.wait(after_ms)
+    rig.do("disconnected")
+
+    rig.wait(149)
+    assert not waits(rig)
+    rig.wait(1)
+
+    assert waits(rig) == [AwaitEngine(AWAY_WITHIN_MS - after_ms - 150)]
+    rig.wait(waits(rig)[0].within_ms)
+    assert rig.wanted[-1] == Exit(UNREACHED % 3)
+
+
+def test_who_leaves_says_so_of_an_engine_that_falls_silent_too_even_when_all_is_decided(rig: Rig):
+    rig.answer()
+    rig.do("terminate")
+    rig.do("drained")  # from now on nothing is suspended any more
+
+    rig.wait(300 + 750 + 149)  # the next heartbeat, which is given up
+    assert not waits(rig)
+    rig.wait(1)
+
+    assert waits(rig) == [AwaitEngine(AWAY_WITHIN_MS - 1_200)]
+    rig.wait(AWAY_WITHIN_MS - 1_200)
+    assert rig.wanted[-1] == Exit(UNREACHED % 3)
+
+
+def test_who_leaves_says_so_each_time_that_the_engine_goes_and_not_of_one_that_is_back_at_once(rig: Rig):
+    rig.answer()
+    rig.do("terminate")
+    for away_ms, said in ((100, 0), (200, 1), (2_000, 2), (140, 2)):
+        rig.do("disconnected")
+        rig.wait(away_ms)
+        rig.do("connected", "h")
+        rig.answer()
+        assert len(waits(rig)) == said
+
+
+def test_who_leaves_does_not_say_that_it_waits_for_longer_than_it_stops_for_at_most(rig: Rig):
+    rig.answer()
+    rig.do("terminate")
+    rig.do("drained")
+    pass_unanswered(rig, LEAVE_WITHIN_MS - 1_000)
+
+    rig.do("disconnected")
+    rig.wait(200)
+
+    assert waits(rig) == [AwaitEngine(850)]
+
+
+def test_who_has_left_waits_for_no_engine(rig: Rig):
+    rig.answer()
+    rig.do("terminate")
+    rig.do("drained")
+    rig.do("change_answered", rig.last(LeaveCluster), Changed(9))
+    rig.do("disconnected")
+
+    assert rig.wait(500)[-1] == Exit("")
+    assert not waits(rig)
 
 
 def test_who_leaves_is_not_cut_off_between_two_heartbeats_however_far_they_are_apart():

@@ -33,10 +33,10 @@ from coterie.broker.cluster.giving_back import HANDED_BYTES
 from coterie.broker.cluster.image import Image
 from coterie.broker.cluster.lifecycle import Phase
 from coterie.broker.cluster.made import SEEN_WITHIN_MS
-from coterie.broker.cluster.member import FAULT
+from coterie.broker.cluster.member import AWAY, FAULT
 from coterie.broker.cluster.pretended import Fate, PretendedEngine
 from coterie.broker.cluster.statements import Refused
-from coterie.broker.cluster.terms import HAND_OVER_WITHIN_MS
+from coterie.broker.cluster.terms import HAND_OVER_WITHIN_MS, UNREACHED
 
 ORDERS = CreateTopics((NewTopic(UUID(int=1), "orders", ((1, 2), (2, 3), (3, 1))),))
 SWALLOWED = Fate(None, None, 60_000)
@@ -507,6 +507,24 @@ def test_a_client_that_is_answered_has_nobody_else_answered_twice(cluster: Membe
     broker.member.propose(new, lambda _: answers.append("second"))
     cluster.run(1_000)
     assert answers == ["first", "second"]
+
+
+@pytest.mark.parametrize("signal_first", [True, False])
+def test_the_log_of_a_broker_that_leaves_says_what_it_waits_for_whether_the_database_goes_before_or_after(
+    cluster: Members, signal_first: bool, caplog: pytest.LogCaptureFixture
+):
+    broker = cluster.brokers[0]
+    broker.hosting.held = []  # what it has decided is still to be written
+    steps = [broker.member.terminate, cluster.database.go_away]
+    for step in steps if signal_first else reversed(steps):
+        step()
+        cluster.run(40)
+    assert AWAY % 3 not in caplog.messages
+
+    cluster.run(4_000)
+
+    assert caplog.messages.count(AWAY % 3) == 1
+    assert broker.hosting.sentence == UNREACHED % 3
 
 
 # -- faults

@@ -17,7 +17,7 @@ from coterie.base.errors import CoterieError
 from coterie.base.signals import StopRequests
 from coterie.broker.api import FAMILIES
 from coterie.broker.cluster.image import Endpoint
-from coterie.broker.cluster.lifecycle import BrokerLifecycle, Phase
+from coterie.broker.cluster.lifecycle import BrokerLifecycle
 from coterie.broker.cluster.postgres.engine import PostgresEngine
 from coterie.broker.cluster.postgres.outage import Outage
 from coterie.broker.cluster.terms import LifecycleTerms, terms_of
@@ -66,10 +66,6 @@ LISTENER = "PLAINTEXT"
 FIRST_APIS = (0, 1, 2, 3, *GROUP_APIS, 22, 24, 25, 26, 27, 28)
 LEVEL = 0
 """What the brokers of this software can rely on of each other."""
-AWAY = (
-    "the database is not reached: for up to %d s it is waited for, since others can lead at once only then;"
-    " a second signal ends this broker"
-)
 TWICE = "asked to stop twice: the others take over what this broker leads, once the database tells them"
 
 
@@ -265,11 +261,7 @@ class MemberProcess:
             self._exit(TWICE)
             return
         log.info("stopping")
-        lifecycle = self._clustered.member.lifecycle
-        reached = lifecycle.serves(self._clock())
         self._clustered.member.terminate()
-        if lifecycle.phase is Phase.LEAVING and not reached:
-            log.warning(AWAY, self._terms.away_within_ms // 1_000)
 
     def _exit(self, sentence: str) -> None:
         if not self._ended.done():

@@ -47,6 +47,12 @@ class Drain(NamedTuple):
     """Decide nothing more, and let what is decided land; `drained` says that it has."""
 
 
+class AwaitEngine(NamedTuple):
+    """Say that the engine is not reached, and for how long at most the broker, which leaves, waits for it."""
+
+    within_ms: int
+
+
 class Exit(NamedTuple):
     """End the process. `sentence` says why, for the log; empty if it was asked to."""
 
@@ -61,6 +67,7 @@ Action: TypeAlias = (
     | Fence
     | HandOver
     | Drain
+    | AwaitEngine
     | Exit
     | Change
     | BrokerHeartbeat

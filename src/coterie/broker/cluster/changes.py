@@ -142,6 +142,23 @@ class RegisterBroker(NamedTuple):
     level: int = 0
     software: str = ""
 
+    def why_replaced(self, refused: NotChanged) -> str:
+        """Return the sentence that another process has the id by now, or that the broker was removed; ""
+        where neither is so.
+        """
+        if not self.is_anothers(refused):
+            return ""
+        if refused.incarnation == ZERO_UUID:
+            return f"broker {self.broker_id} was removed from the cluster"
+        return (
+            f"another process has registered as broker {self.broker_id}: its broker epoch is"
+            f" {refused.broker_epoch}, this one's was {self.replaces}; give each its own node.id"
+        )
+
+    def is_anothers(self, refused: NotChanged) -> bool:
+        """Return whether a later registration, which this one does not replace, is of another process."""
+        return refused.broker_epoch > self.replaces and refused.incarnation != self.incarnation
+
     def rows(self, image: Image, new_partition_id: int) -> Delta | NotChanged:
         """Return the broker, live, and what it leads from now on."""
         there = image.brokers.get(self.broker_id)

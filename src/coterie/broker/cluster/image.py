@@ -70,6 +70,14 @@ class BrokerRow(NamedTuple):
         """Whether a process has registered as the broker since it was removed from the cluster, if it was."""
         return self.incarnation.int != 0
 
+    def ends(self, broker_epoch: int, incarnation: UUID) -> bool:
+        """Return whether a registration of a process is over, as the row has it; an older row says nothing.
+        An engine that has gone back may have given another process the same epoch.
+        """
+        if self.broker_epoch != broker_epoch:
+            return self.broker_epoch > broker_epoch
+        return self.state is BrokerState.FENCED or self.incarnation != incarnation
+
 
 class TopicRow(NamedTuple):
     """One topic."""

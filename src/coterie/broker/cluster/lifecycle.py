@@ -15,9 +15,9 @@ from __future__ import annotations
 from enum import Enum, auto
 from uuid import UUID
 
-from coterie.base.ids import ZERO_UUID
 from coterie.broker.cluster.actions import (
     Action,
+    AwaitEngine,
     Connect,
     Drain,
     Exit,
@@ -37,7 +37,7 @@ from coterie.broker.cluster.changes import (
     TakeOver,
     Why,
 )
-from coterie.broker.cluster.image import BrokerRow, BrokerState, Delta, DoesNotFollow, Endpoint, Image
+from coterie.broker.cluster.image import Delta, DoesNotFollow, Endpoint, Image
 from coterie.broker.cluster.judging import Judging
 from coterie.broker.cluster.made import SeenByOthers, SeenHere
 from coterie.broker.cluster.statements import BrokerHeartbeat, HeartbeatAnswer, ReadDelta
@@ -124,6 +124,7 @@ class BrokerLifecycle:
         self._announce_at_ms: int | None = None
         self._exit_at_ms: int | None = None
         self._stop_by_ms: int | None = None  # where it ends before it serves
+        self._away_said_ms: int | None = None  # since when the engine was away where that was said last
 
     # -- what others ask
 
@@ -383,19 +384,10 @@ class BrokerLifecycle:
             self._registration = self._registration._replace(replaces=replaces)
         if self.image.level > self.level:
             self._end(f"the cluster is at level {self.image.level}, and this software at {self.level}")
-        elif row is not None and self._is_over(row):
+        elif row and self.broker_epoch and row.ends(self.broker_epoch, self._registration.incarnation):
             self._epoch_gone(now_ms)
         else:
             self._serve_if_possible(now_ms)
-
-    def _is_over(self, row: BrokerRow) -> bool:
-        """Return whether this registration is, as the broker's row has it; an older row says nothing. An
-        engine that has gone back may have given another process the same epoch.
-        """
-        if not self.broker_epoch or row.broker_epoch < self.broker_epoch:
-            return False
-        anothers = row.incarnation != self._registration.incarnation
-        return row.broker_epoch > self.broker_epoch or row.state is BrokerState.FENCED or anothers
 
     def _epoch_gone(self, now_ms: int) -> None:
         """Stop: this registration is over. If another process has made a later one, the next will tell."""
@@ -429,14 +421,7 @@ class BrokerLifecycle:
             self._renewed_ms = self._change_sent_ms
             self._heartbeat_at_ms = now_ms
             self._serve_if_possible(now_ms)
-        elif self._phase is Phase.FENCED and self._is_anothers(change, answer):
-            if answer.incarnation == ZERO_UUID:
-                sentence = f"broker {self.broker_id} was removed from the cluster"
-            else:
-                sentence = (
-                    f"another process has registered as broker {self.broker_id}: its broker epoch is"
-                    f" {answer.broker_epoch}, this one's was {change.replaces}; give each its own node.id"
-                )
+        elif self._phase is Phase.FENCED and (sentence := change.why_replaced(answer)):
             self._end(sentence)
         elif answer.why is Why.OLDER_SOFTWARE:  # which the image says, once it is the newest
             self._newest = max(self._newest, self.image.version + 1)
@@ -445,10 +430,6 @@ class BrokerLifecycle:
             self._registration = change._replace(replaces=answer.broker_epoch)
             if self._stop_by_ms is not None and answer.incarnation == change.incarnation:
                 self.broker_epoch = answer.broker_epoch  # to leave
-
-    def _is_anothers(self, change: RegisterBroker, refused: NotChanged) -> bool:
-        """Return whether a later registration, which a change does not replace, is of another process."""
-        return refused.broker_epoch > change.replaces and refused.incarnation != change.incarnation
 
     def _begin_stopping(self, now_ms: int) -> bool:
         """Return whether a broker that does not serve has something to take back before it ends: others are
@@ -482,6 +463,7 @@ class BrokerLifecycle:
             self._look_at_connection(now_ms)
             self._look_at_metadata(now_ms)
             self._look_at_registration(now_ms)
+            self._look_at_absence(now_ms)
             if self._phase in (Phase.LIVE, Phase.LEAVING) and not self._suspended and not self._drained:
                 self._is_due(self.serves_until_ms, now_ms)
         actions, self._actions = self._actions, []
@@ -542,9 +524,8 @@ class BrokerLifecycle:
             if self._is_due(self._exit_at_ms, now_ms):
                 self._end(self._unwritten)
             return
-        since_ms, away_ms = max(self._leaving_since_ms, self._renewed_ms), self._terms.away_within_ms
-        if self._is_due(since_ms + away_ms, now_ms):
-            self._end(UNREACHED % (away_ms // 1_000))
+        if self._is_due(self._away_by_ms, now_ms):
+            self._end(UNREACHED % (self._terms.away_within_ms // 1_000))
         elif self._is_due(self._leaving_since_ms + LEAVE_WITHIN_MS, now_ms):
             self._end(UNGIVEN)
         elif self._hand_over_by_ms is not None:
@@ -552,10 +533,24 @@ class BrokerLifecycle:
         else:
             self._look_at_draining(now_ms)
 
+    @property
+    def _away_by_ms(self) -> int:
+        """When a broker that leaves ends though the engine may only be away."""
+        return max(self._leaving_since_ms, self._renewed_ms) + self._terms.away_within_ms
+
+    def _look_at_absence(self, now_ms: int) -> None:
+        """Say, each time that the engine goes away before a stop or in it, for how long it is waited for."""
+        since_ms, leaving = self._disconnected_ms, self._phase is Phase.LEAVING and self._exit_at_ms is None
+        if since_ms is None or since_ms == self._away_said_ms or not leaving:
+            return
+        if self._is_due(since_ms + self._terms.disconnected_ms, now_ms):
+            self._away_said_ms = since_ms
+            by_ms = min(self._away_by_ms, self._leaving_since_ms + LEAVE_WITHIN_MS)
+            self._actions.append(AwaitEngine(by_ms - now_ms))
+
     def _look_at_draining(self, now_ms: int) -> None:
         """Give all away once what was decided has landed, or has not for too long: then it never does."""
-        is_reached = self._disconnected_ms is None
-        if not self._drained and is_reached and self._is_due(self._drain_by_ms, now_ms):
+        if not self._drained and self._disconnected_ms is None and self._is_due(self._drain_by_ms, now_ms):
             self._drained, self._unwritten = True, UNWRITTEN
         if self._drained and self._change is None and self._is_due(self._changing.at_ms, now_ms):
             self._change = LeaveCluster(self.broker_id, self.broker_epoch)

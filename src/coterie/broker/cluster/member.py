@@ -16,10 +16,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import ceil
 from typing import Protocol
 
 from coterie.broker.cluster.actions import (
     Action,
+    AwaitEngine,
     Connect,
     Drain,
     Exit,
@@ -57,6 +59,10 @@ log = logging.getLogger("coterie.broker")
 OTHER_DATABASE = (
     "the database is of another history: another server has taken over, or a backup was brought back; all"
     " metadata are read anew"
+)
+AWAY = (
+    "the database is not reached, or does not answer: for up to %d s it is waited for, since others can lead"
+    " at once only then; a second signal ends this broker"
 )
 ANSWER_WITHIN_MS = 2_500
 """How long a statement is waited for, from when those before it are answered: longer than an engine waits for
@@ -377,6 +383,8 @@ class ClusterMember:
                 self._give = True
             case Drain():
                 self._hosting.drain(lambda: self._happen(self.lifecycle.drained))
+            case AwaitEngine(within_ms):
+                log.warning(AWAY, ceil(within_ms / 1_000))
             case Exit(sentence):
                 self._exit(sentence)
             case _:
