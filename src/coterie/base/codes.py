@@ -164,7 +164,10 @@ ADVICE: Mapping[Code, str] = {
         "the broker does not lead the partition just now: it has moved, or the broker does not reach its"
         " database; it is tried again until the time is up"
     ),
-    Code.REQUEST_TIMED_OUT: "the broker was too slow; raise request_timeout_ms, or look what holds it up",
+    Code.REQUEST_TIMED_OUT: (
+        "the broker was too slow, or does not reach its database; whether it was done is not known: look what"
+        " holds the broker up"
+    ),
     Code.BROKER_NOT_AVAILABLE: "a broker is down; look at its log",
     Code.REPLICA_NOT_AVAILABLE: "a replica is not there yet; it is tried again until the time is up",
     Code.MESSAGE_TOO_LARGE: "send less at once, or raise the topic's max.message.bytes",

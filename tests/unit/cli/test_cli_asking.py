@@ -13,6 +13,8 @@ from coterie.base.errors import CoterieError, RefusedBy
 from coterie.cli import cli, main
 from coterie.cli.options import AskCluster, in_typed_names, named_settings
 from coterie.client.admin.groups import NoSuchGroup
+from coterie.client.errors import ClientTimeout
+from coterie.client.producer.errors import RecordTooLarge
 
 COMMANDS = [
     ["groups", "list"],
@@ -174,6 +176,23 @@ def test_advice_has_kafkas_names_and_what_a_topic_is_called_stays() -> None:
     error = RefusedBy(Code.INVALID_GROUP_ID, "topic group_id")
 
     assert in_typed_names(error, ()) == "INVALID_GROUP_ID: topic group_id; set a group.id that is not empty"
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (
+            ClientTimeout("topic max_block_ms is not known after max_block_ms=200: create it"),
+            "topic max_block_ms is not known after max.block.ms=200: create it",
+        ),
+        (
+            RecordTooLarge("a record of about 9 bytes for t; max_request_size is 8"),
+            "a record of about 9 bytes for t; max.request.size is 8",
+        ),
+    ],
+)
+def test_a_setting_with_its_value_has_kafkas_name_in_any_error(error: CoterieError, said: str) -> None:
+    assert in_typed_names(error, ()) == said
 
 
 @pytest.mark.parametrize("family", ["configs", "groups", "topics", "transactions"])

@@ -224,7 +224,7 @@ def test_a_member_that_may_not_join_for_now_has_it_told(
     run(Coordinator(join_group=[Code.NOT_COORDINATOR]), scenario)
 
     away, *_ = [one for one in caplog.messages if "JoinGroup" in one]
-    assert ": no answer to JoinGroup of g for 0 s (NOT_COORDINATOR: JoinGroup of g; " in away
+    assert ": nothing comes of JoinGroup of g for 0 s (NOT_COORDINATOR: JoinGroup of g; " in away
 
 
 def test_a_static_member_is_back_at_a_broker_that_cannot_say_who_has_what_and_works():

@@ -233,7 +233,7 @@ def test_who_is_refused_and_asks_again_hears_of_it_as_of_silence():
     assert [at for at, _ in said] == [5, 10, 12]
     assert (
         said[0][1]
-        == f"127.0.0.1:1: no answer to FindCoordinator of g for 5 s ({refusal}); asked again and again"
+        == f"127.0.0.1:1: nothing comes of FindCoordinator of g for 5 s ({refusal}); asked again and again"
     )
     assert said[-1][1] == "127.0.0.1:1: answers again after 12 s"
 

@@ -106,17 +106,17 @@ class Admin(HintsAtMethods):
         """Have a broker that does not run be none of the cluster's any more."""
         done = {Code.BROKER_ID_NOT_REGISTERED: nothing}
         question = requests.unregister_broker(broker_id)
-        await self._brokers.change(f"broker {broker_id}", question, done=done)
+        await self._brokers.change(f"UnregisterBroker of broker {broker_id}", question, done=done)
 
     async def describe_feature(self, name: str) -> FeatureLevels:
         """Return the levels of a feature: of the software of the controller, and of the cluster."""
         question, controller = requests.describe_feature(name), self._brokers.controller
-        return await self._brokers.ask(f"feature {name}", question, of=controller)
+        return await self._brokers.ask(f"ApiVersions for {name}", question, of=controller)
 
     async def update_feature(self, name: str, level: int) -> None:
         """Have the cluster rely on a feature at a higher level."""
         update = requests.update_feature(name, level, timeout_ms=self._timeout_ms)
-        await self._brokers.change(f"feature {name}", update, done={})
+        await self._brokers.change(f"UpdateFeatures of {name}", update, done={})
 
     # -- replicas
 
@@ -124,7 +124,7 @@ class Admin(HintsAtMethods):
         """Give partitions other replicas, the preferred leader first. They have them when brokers say so."""
         wanted = {partition_of(at): brokers for at, brokers in replicas.items()}
         change = requests.alter_reassignments(wanted, timeout_ms=self._timeout_ms)
-        await self._brokers.change("replicas", change, done={})
+        await self._brokers.change("AlterPartitionReassignments", change, done={})
 
     async def list_partition_reassignments(self) -> list[TopicPartition]:
         """Return the partitions whose replicas are on their way."""
@@ -137,7 +137,7 @@ class Admin(HintsAtMethods):
         """
         wanted = sorted(many(partitions))
         change = requests.elect_leaders(wanted, timeout_ms=self._timeout_ms)
-        return await self._brokers.change("leaders", change, done={})
+        return await self._brokers.change("ElectLeaders", change, done={})
 
     # -- topics
 
@@ -184,7 +184,7 @@ class Admin(HintsAtMethods):
         )
         made = partial(self._created, name, partitions)
         done = {} if validate_only else {Code.TOPIC_ALREADY_EXISTS: made}
-        created = await self._brokers.change(f"topic {name}", creation, done=done)
+        created = await self._brokers.change(f"CreateTopics of {name}", creation, done=done)
         if not validate_only:
             await self._wait_for(name, created.partitions)
         return created
@@ -202,7 +202,7 @@ class Admin(HintsAtMethods):
         await self.describe_topics([name])
         deletion = requests.delete_topic(name, timeout_ms=self._timeout_ms)
         done = {Code.UNKNOWN_TOPIC_OR_PARTITION: nothing}
-        await self._brokers.change(f"topic {name}", deletion, done=done)
+        await self._brokers.change(f"DeleteTopics of {name}", deletion, done=done)
 
     async def create_partitions(
         self, name: str, *, total: int, layout: Layout | None = None, validate_only: bool = False
@@ -219,7 +219,7 @@ class Admin(HintsAtMethods):
             name, total=total, layout=layout, validate_only=validate_only, timeout_ms=self._timeout_ms
         )
         done = {} if validate_only else {Code.INVALID_PARTITIONS: grown}
-        await self._brokers.change(f"topic {name}", growth, done=done)
+        await self._brokers.change(f"CreatePartitions of {name}", growth, done=done)
         if not validate_only:
             await self._wait_for(name, total)
 
@@ -240,7 +240,7 @@ class Admin(HintsAtMethods):
         """Return the settings of a topic, a broker or a group by name, and who set them."""
         await self._insist_on_topic(resource)
         question = requests.describe_configs(resource)
-        return await self._brokers.ask(f"settings of {resource}", question, of=self._home_of(resource))
+        return await self._brokers.ask(f"DescribeConfigs of {resource}", question, of=self._home_of(resource))
 
     async def alter_configs(
         self,
@@ -261,7 +261,7 @@ class Admin(HintsAtMethods):
             *((Operation.SUBTRACT, name, setting_text(value)) for name, value in (subtract or {}).items()),
         ]
         change = requests.alter_configs(resource, changes, validate_only=validate_only)
-        await self._brokers.ask(f"settings of {resource}", change, of=self._home_of(resource))
+        await self._brokers.ask(f"IncrementalAlterConfigs of {resource}", change, of=self._home_of(resource))
 
     async def _insist_on_topic(self, resource: Resource | str) -> None:
         """Raise `RefusedBy` for a topic that is not there: else it would be asked for again and again."""

@@ -34,7 +34,8 @@ class Silence:
         self._asked: Counter[str] = Counter()
         self._given_up: dict[str, tuple[float, float]] = {}
         """When each of those that nobody asks now was given up, and when it would have been told of next."""
-        self._next_s, self._said, self._trouble = FIRST_WORD_S, False, ""
+        self._next_s, self._said = FIRST_WORD_S, False
+        self._trouble: Exception | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     @contextmanager
@@ -75,7 +76,7 @@ class Silence:
     def failed(self, what: str, error: Exception, now_s: float) -> None:
         """Note why a try came to nothing."""
         self._since.setdefault(what, now_s)
-        self._trouble = str(error)
+        self._trouble = error
 
     def _give_up(self, what: str, now_s: float) -> None:
         self._log_waiting(now_s)
@@ -102,7 +103,7 @@ class Silence:
 
     def _over(self) -> None:
         self._given_up.clear()
-        self._next_s, self._said, self._trouble = FIRST_WORD_S, False, ""
+        self._next_s, self._said, self._trouble = FIRST_WORD_S, False, None
 
     def _open(self) -> dict[str, float]:
         """Return since when each question has no answer that somebody asks now."""
@@ -126,8 +127,9 @@ class Silence:
         if waited_s >= self._next_s:
             self._said, self._next_s = True, next_word_s(waited_s)
             log.warning(
-                "%s: no answer to %s for %.0f s (%s); asked again and again",
+                "%s: %s %s for %.0f s (%s); asked again and again",
                 self._servers,
+                "nothing comes of" if isinstance(self._trouble, RefusedBy) else "no answer to",
                 ", ".join(sorted(waiting)),
                 waited_s,
                 self._trouble or "not a word from there",

@@ -197,7 +197,7 @@ class Producer(HintsAtMethods):
         size = record_size(key_bytes, value_bytes, with_headers)
         if size > settings.max_request_size:
             raise RecordTooLarge(
-                f"a record of about {size} bytes for {topic}: max_request_size is {settings.max_request_size}"
+                f"a record of about {size} bytes for {topic}; max_request_size is {settings.max_request_size}"
             )
         now_ms = int(time() * 1000)
         if (
@@ -230,7 +230,7 @@ class Producer(HintsAtMethods):
         """
         if len(packed.body) > self.settings.max_request_size:
             raise RecordTooLarge(
-                f"{counted(packed.records, 'record')} of {len(packed.body)} bytes for {topic}:"
+                f"{counted(packed.records, 'record')} of {len(packed.body)} bytes for {topic};"
                 f" max_request_size is {self.settings.max_request_size}"
             )
         sender = self._check_open()
