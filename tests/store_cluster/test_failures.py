@@ -309,18 +309,56 @@ def test_who_asks_for_the_brokers_while_the_database_is_away_is_told_of_partitio
             main(["cluster", "describe", "-b", broker.address])
         return ended.value.code, capsys.readouterr().out
 
-    before = described(cluster[1])
+    earlier = described(cluster[1])
     server.stop(signal.SIGQUIT)
     cluster.until("it is suspended", partial(has_said, cluster[1], "suspended"))
     meanwhile = described(cluster[1])
     server.start()
     cluster.until("it goes on", partial(has_said, cluster[1], "resumed"))
 
-    assert before[0] == meanwhile[0] == 0
-    assert "without a leader" not in before[1]
+    assert earlier[0] == meanwhile[0] == 0
+    assert "without a leader" not in earlier[1]
+    assert "has answered" not in earlier[1]
     assert "without a leader, though a replica is live" in meanwhile[1]
+    assert f"broker 1 at {cluster[1].address} has answered, with what was before:" in meanwhile[1]
+    assert "look for `suspended`" in meanwhile[1]
     own = next(line.split() for line in meanwhile[1].splitlines() if line.split()[:1] == ["1"])
     assert own[4:6] == ["live", "-"]
+
+
+@pytest.mark.parametrize(
+    ("words", "asked"),
+    [
+        (["topics", "create", "late"], "CreateTopics of late"),
+        (["cluster", "drain", "3"], "AlterPartitionReassignments"),
+        (["cluster", "balance"], "ElectLeaders"),
+        (["configs", "alter", "--add-config", "retention.ms=60000", "--topic"], "IncrementalAlterConfigs of"),
+    ],
+    ids=["create", "drain", "balance", "configure"],
+)
+def test_a_change_while_the_database_is_away_is_said_not_to_be_made_and_what_to_do(
+    words: list[str],
+    asked: str,
+    server: Server,
+    cluster: StoreCluster,
+    writing: Writing,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    server.stop(signal.SIGQUIT)
+    for broker in cluster.brokers.values():
+        cluster.until("it is suspended", partial(has_said, broker, "suspended"))
+    topic = [writing.topic] if words[-1] == "--topic" else []
+    with pytest.raises(SystemExit) as ended:
+        main([*words, *topic, "-b", cluster.bootstrap, "--set", "default.api.timeout.ms=2000"])
+    said = capsys.readouterr().err
+    server.start()
+    for broker in cluster.brokers.values():
+        cluster.until("it goes on", partial(has_said, broker, "resumed"))
+
+    assert ended.value.code == 1
+    assert said.startswith(f"coterie: {asked}")
+    assert "nothing was changed; check PostgreSQL" in said
+    assert "timeout" not in said
 
 
 def before(server: Server, cluster: StoreCluster, broker: StoreBroker) -> None:

@@ -205,7 +205,9 @@ ADVICE: Mapping[Code, str] = {
     Code.INVALID_REPLICATION_FACTOR: "ask for at least one replica and no more than there are brokers",
     Code.INVALID_REPLICA_ASSIGNMENT: "name brokers that exist, none of them twice for a partition",
     Code.INVALID_CONFIG: "check the setting's name and value",
-    Code.NOT_CONTROLLER: "the cluster's controller has moved; it is looked for anew",
+    Code.NOT_CONTROLLER: (
+        "it has moved, or the cluster's brokers do not reach their database: it is looked for anew"
+    ),
     Code.POLICY_VIOLATION: "a policy of the cluster forbids it; ask its administrator",
     Code.OUT_OF_ORDER_SEQUENCE_NUMBER: "records before this one were lost; begin again with a new producer",
     Code.INVALID_PRODUCER_EPOCH: "another producer has the same transactional id; give each one its own",

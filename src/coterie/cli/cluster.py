@@ -55,7 +55,8 @@ def describe_command(ask: AskCluster) -> CommandResult:
     """Show the cluster's id, its controller and its brokers.
 
     LEADS and REPLICAS count partitions, those of internal topics as well. While some have no leader LEADS is
-    a dash where it may be theirs.
+    a dash where it may be theirs. A broker that does not reach its database shows what was before, and that
+    is said.
     """
     found, topics = ask(cluster_and_topics)
     leads, replicas = counts_of(topics)
@@ -84,9 +85,10 @@ def describe_command(ask: AskCluster) -> CommandResult:
         [
             f"cluster {found.cluster_id}",
             "",
+            *lines_of_cut_off(found),
             *table(head, rows),
             *lines_of_one_address(found),
-            *lines_without_leader(without),
+            *lines_without_leader(without, known=found.controller_id >= 0),
         ],
     )
 
@@ -132,18 +134,32 @@ def without_leader(found: ClusterInfo, topics: Sequence[DescribedTopic]) -> With
     return WithoutLeader(replica_live, len(unled) - replica_live)
 
 
-def lines_without_leader(without: WithoutLeader) -> Iterator[str]:
-    """Yield lines about partitions without a leader, whose brokers may all look well."""
+def lines_of_cut_off(found: ClusterInfo) -> Iterator[str]:
+    """Yield lines about the broker that was asked, where it knows no controller: it only looks well."""
+    if found.controller_id >= 0:
+        return
+    asked = [f"broker {one.broker_id}" for one in found.brokers if one.address == found.said_by]
+    who = f"{asked[0] if len(asked) == 1 else 'the broker'} at {found.said_by}"
+    yield f"{who} has answered, with what was before:"
+    yield "as far as can be told it does not reach its database (Apache Kafka's: a controller)."
+    yield "Check PostgreSQL; the broker's log says since when and why: look for `suspended`."
+    yield "Or ask another broker: -b HOST:PORT."
+    yield ""
+
+
+def lines_without_leader(without: WithoutLeader, *, known: bool = True) -> Iterator[str]:
+    """Yield lines about partitions without a leader, whose brokers may all look well. `known` says that the
+    broker which was asked knows of the others.
+    """
     if any(without):
         yield ""
     if without.replica_live:
         yield f"without a leader, though a replica is live: {counted(without.replica_live, 'partition')}"
     if without.none_live:
         yield f"without a leader, and no replica is live: {counted(without.none_live, 'partition')}"
-    if any(without):
-        yield "  If this lasts: so says a broker of Coterie's that does not reach its database of what it"
-        yield "  leads itself, and of all else what was before; its log says since when, and why (suspended)."
-        yield "  Apache Kafka says so where no replica in sync is live."
+    if any(without) and known:
+        yield "  Look again in a few seconds; if this lasts, the logs of brokers that are replicas say why."
+        yield "  Apache Kafka has no leader where no replica in sync is live."
 
 
 # -- moving replicas

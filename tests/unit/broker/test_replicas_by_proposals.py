@@ -336,6 +336,20 @@ def brokers(rig: ClusterRig, *, fenced: bool = True) -> dict[int, bool]:
     return {one.broker_id: one.is_fenced for one in answer.brokers}
 
 
+def test_a_broker_that_is_cut_off_names_no_controller_to_who_asks_for_the_cluster(rig: ClusterRig):
+    """What it knows of the others looks well. To clients, which would wait for one, it goes on naming it."""
+
+    def controllers() -> tuple[int, int]:
+        cluster = rig.ask(DESCRIBE_CLUSTER, 2, endpoint_type=1)
+        return cluster.controller_id, rig.ask(METADATA, 12, topics=()).controller_id
+
+    assert controllers() == (1, 1)
+    rig.leaders.suspended = True
+
+    assert controllers() == (-1, 1)
+    assert brokers(rig) == dict.fromkeys((1, 2, 3), False)
+
+
 def test_where_all_have_left_clients_are_told_of_those_that_are_registered_and_find_who_comes_back(
     rig: ClusterRig,
 ):

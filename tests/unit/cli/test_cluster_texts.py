@@ -9,9 +9,11 @@ from coterie.base.ids import TopicPartition
 from coterie.broker.placement.model import Broker
 from coterie.broker.placement.moving import PlacedPartition, ReplicaMove
 from coterie.cli.cluster import (
+    WithoutLeader,
     balanced_by,
     lines_of,
     lines_of_balanced,
+    lines_of_cut_off,
     lines_of_empty,
     lines_of_fewer,
     lines_of_one_address,
@@ -131,7 +133,31 @@ def test_partitions_without_a_leader_are_told_of_though_all_brokers_look_well():
     first, second, *because = [line for line in lines_without_leader(without) if line]
     assert first == "without a leader, though a replica is live: 2 partitions"
     assert second == "without a leader, and no replica is live: 1 partition"
-    assert "does not reach its database" in because[0]
+    assert "if this lasts" in because[0]
+
+
+def test_who_has_answered_is_named_where_it_knows_no_controller_though_it_leads_nothing():
+    brokers = tuple(DescribedBroker(one, Address(f"h{one}", 9092), None, fenced=False) for one in (1, 2))
+
+    well = lines_of_cut_off(ClusterInfo("c", 1, brokers, Address("h2", 9092)))
+    cut_off = lines_of_cut_off(ClusterInfo("c", -1, brokers, Address("h2", 9092)))
+    elsewhere = lines_of_cut_off(ClusterInfo("c", -1, brokers, Address("tunnel", 1)))
+
+    assert [*well] == []
+    who, what, check, *_ = cut_off
+    assert who == "broker 2 at h2:9092 has answered, with what was before:"
+    assert what.startswith("as far as can be told it does not reach its database")
+    assert check == "Check PostgreSQL; the broker's log says since when and why: look for `suspended`."
+    assert next(elsewhere) == "the broker at tunnel:1 has answered, with what was before:"
+
+
+def test_of_partitions_without_a_leader_no_more_is_said_where_all_is_from_before():
+    without = WithoutLeader(replica_live=2, none_live=0)
+
+    assert [*lines_without_leader(without, known=False)] == [
+        "",
+        "without a leader, though a replica is live: 2 partitions",
+    ]
 
 
 def test_where_all_partitions_are_led_nothing_is_said_of_it():

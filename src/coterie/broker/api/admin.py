@@ -13,7 +13,12 @@ from uuid import UUID
 
 from coterie.base.codes import Code
 from coterie.base.topic_names import INTERNAL_TOPICS, RESERVED_TOPIC, metric_name
-from coterie.broker.api.metadata import CLUSTER_OPERATIONS_ALL, PARTITIONS_OF_REQUEST_MAX, controller_of
+from coterie.broker.api.metadata import (
+    CLUSTER_OPERATIONS_ALL,
+    NO_BROKER,
+    PARTITIONS_OF_REQUEST_MAX,
+    controller_of,
+)
 from coterie.broker.config.topic_settings import refusal_of
 from coterie.broker.net.context import Context
 from coterie.broker.placement import manual
@@ -427,7 +432,11 @@ def _refuse_growth(parts: Parts, topic: Topic | None, asked: Any, room: int) -> 
 
 
 def describe_cluster(parts: Parts, ctx: Context, request: Any) -> Any:
-    """Answer with the brokers; a client that looks for controllers has come to the wrong door."""
+    """Answer with the brokers; a client that looks for controllers has come to the wrong door.
+
+    Who does not reach the others' engine has no controller to name: it answers with what was before, and
+    takes no changes. Metadata name it nevertheless: Kafka's clients send changes there, and are told why.
+    """
     asked = getattr(request, "endpoint_type", BROKERS)
     cls = response_type(DESCRIBE_CLUSTER, ctx.version)
     if asked != BROKERS:
@@ -454,7 +463,7 @@ def describe_cluster(parts: Parts, ctx: Context, request: Any) -> Any:
     return build(
         cls,
         cluster_id=parts.topics.cluster_id,
-        controller_id=controller_of(parts.leadership),
+        controller_id=NO_BROKER if parts.leadership.suspended else controller_of(parts.leadership),
         brokers=tuple(brokers),
         cluster_authorized_operations=CLUSTER_OPERATIONS_ALL if wanted else OPERATIONS_UNASKED,
     )

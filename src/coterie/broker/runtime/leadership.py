@@ -42,6 +42,11 @@ class Leadership(Protocol):
         """Whether this node leads all there is: nothing need be asked partition by partition then."""
         ...
 
+    @property
+    def suspended(self) -> bool:
+        """Whether others may lead what this node was elected for, and it has no way to hear of that now."""
+        ...
+
     def leads(self, topic: str, partition: int) -> bool:
         """Return whether this node leads a partition."""
         ...
@@ -81,6 +86,7 @@ class SoleLeader:
     """The leadership of a cluster of one; the logs know the epochs."""
 
     alone: Final = True
+    suspended: Final = False
 
     def __init__(
         self,

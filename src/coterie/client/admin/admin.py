@@ -261,7 +261,11 @@ class Admin(HintsAtMethods):
             *((Operation.SUBTRACT, name, setting_text(value)) for name, value in (subtract or {}).items()),
         ]
         change = requests.alter_configs(resource, changes, validate_only=validate_only)
-        await self._brokers.ask(f"IncrementalAlterConfigs of {resource}", change, of=self._home_of(resource))
+        what = f"IncrementalAlterConfigs of {resource}"
+        if resource.kind is ResourceKind.TOPIC:
+            await self._brokers.change(what, change, done={})
+        else:
+            await self._brokers.ask(what, change, of=self._home_of(resource))
 
     async def _insist_on_topic(self, resource: Resource | str) -> None:
         """Raise `RefusedBy` for a topic that is not there: else it would be asked for again and again."""

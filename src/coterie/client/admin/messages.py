@@ -52,11 +52,14 @@ class DescribedBroker(NamedTuple):
 
 
 class ClusterInfo(NamedTuple):
-    """A cluster; the controller is the broker to send changes to."""
+    """A cluster, as `said_by` knows it; the controller is the broker to send changes to. It is -1 where none
+    is known: so says a broker of Coterie's that does not reach its database, and knows what was before.
+    """
 
     cluster_id: str
     controller_id: int
     brokers: tuple[DescribedBroker, ...]
+    said_by: Address | None = None
 
 
 def describe_cluster(*, fenced: bool = False) -> Rpc[ClusterInfo]:
