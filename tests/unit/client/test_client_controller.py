@@ -15,6 +15,7 @@ from coterie.wire.api.codec import encode_response
 from coterie.wire.api.entities import build, entity, response_type
 
 OFFERED = {
+    ApiKey.METADATA: (12, 12),
     ApiKey.DESCRIBE_CLUSTER: (0, 0),
     ApiKey.CREATE_TOPICS: (5, 5),
 }
@@ -47,11 +48,21 @@ class CutOffBrokers:
     def answering(self, broker_id):
         def react(header, _):
             key, version = header.api_key, header.api_version
-            answer = self.cluster if key == ApiKey.DESCRIBE_CLUSTER else self.changed
-            fields = answer(broker_id, version)
+            answers = {
+                ApiKey.METADATA: self.metadata,
+                ApiKey.DESCRIBE_CLUSTER: self.cluster,
+                ApiKey.CREATE_TOPICS: self.changed,
+            }
+            fields = answers[key](broker_id, version)
             return encode_response(header.correlation_id, build(response_type(key, version), **fields))
 
         return react
+
+    def metadata(self, _, version):
+        """The answer of a broker that has not heard of the topic, whatever was changed."""
+        kind = entity("metadata", version, "MetadataResponseTopic", "response")
+        unknown = build(kind, error_code=Code.UNKNOWN_TOPIC_OR_PARTITION, name="t", partitions=())
+        return {"brokers": (), "topics": (unknown,), "cluster_id": "c", "controller_id": 1}
 
     def cluster(self, broker_id, version):
         kind = entity("describe_cluster", version, "DescribeClusterBroker", "response")
@@ -67,7 +78,7 @@ class CutOffBrokers:
         if self.cut_off_by_changes:
             self.controllers = [-1, -1]
         kind = entity("create_topics", version, "CreatableTopicResult", "response")
-        return {"topics": (build(kind, name="t", error_code=self.code),)}
+        return {"topics": (build(kind, name="t", error_code=self.code, num_partitions=3),)}
 
 
 def scene(brokers: CutOffBrokers) -> str:
@@ -110,6 +121,16 @@ def test_a_change_that_was_sent_before_the_brokers_were_cut_off_may_have_been_ma
     assert brokers.changes == [1]
     assert "this may have been done before" in said
     assert "nothing was changed" not in said
+
+
+def test_of_a_topic_that_was_made_and_that_who_is_asked_does_not_know_it_is_said_that_it_is_there():
+    brokers = CutOffBrokers(-1, 2)
+    brokers.code = Code.NONE
+
+    said = scene(brokers)
+
+    assert brokers.changes == [2]
+    assert said.startswith("topic t has 3 partitions now, but whoever was asked does not know who leads them")
 
 
 def test_who_was_asked_for_the_cluster_is_known():

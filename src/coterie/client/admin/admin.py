@@ -38,6 +38,7 @@ from coterie.client.admin.messages import (
 )
 from coterie.client.admin.resets import Known, Move, Reset
 from coterie.client.documented import lists_settings
+from coterie.client.errors import ClientTimeout
 from coterie.client.net import messages
 from coterie.client.net.addresses import Address
 from coterie.client.net.cluster import Cluster
@@ -232,7 +233,14 @@ class Admin(HintsAtMethods):
             if len(leaders) < partitions or min(leaders) < 0:
                 raise RefusedBy(Code.LEADER_NOT_AVAILABLE, f"topic {name} is not known to its brokers yet")
 
-        await self.cluster.retrying(f"topic {name}", ask)
+        try:
+            await self.cluster.retrying(f"Metadata of {name}", ask)
+        except ClientTimeout as error:
+            raise ClientTimeout(
+                f"topic {name} has {counted(partitions, 'partition')} now, but whoever was asked does not"
+                f" know who leads them after {self.cluster.api_timeout_s:g} s; `coterie cluster describe`"
+                " says whether that broker is well"
+            ) from error
 
     # -- settings
 
