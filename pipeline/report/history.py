@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from coterie.base.hashes import coordinator_partition
-from coterie.history.from_story import overlaid, read_story
+from coterie.history.from_story import overlaid, read_stories
 from coterie.history.group import history_of
 from coterie.history.log.layout import OFFSETS, STORY
 from coterie.history.log.records import read_entry
@@ -46,13 +46,12 @@ def read_history(bootstrap: str, group: str) -> History:
             for one in all_of(consumer, OFFSETS, number)
         ]
         written = topics[STORY].partitions if STORY in topics else []  # one by each of several brokers
-        records = [one for place in written for one in all_of(consumer, STORY, place)]
-        story = [one.value() for one in sorted(records, key=lambda one: one.timestamp()[1])]
+        story = [[one.value() for one in all_of(consumer, STORY, place)] for place in written]
     finally:
         consumer.close()
     found = next((log for log in groups_of(entries) if log.group_id == group), None)
     inferred = History(group) if found is None else history_of(*found)
-    return overlaid(inferred, read_story(story).get(group, []))
+    return overlaid(inferred, read_stories(story).get(group, []))
 
 
 def all_of(consumer: Any, topic: str, number: int) -> list[Any]:

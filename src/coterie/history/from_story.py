@@ -11,16 +11,15 @@ import re
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from heapq import merge
 from itertools import chain, pairwise
 from typing import Any
 
 from coterie.base.errors import Corrupt
 from coterie.base.reasons import inferred
-from coterie.history.log.clock import in_order
 from coterie.history.ownership import NO_PROGRESS, Ended, Owner, Owners, stalls_of
 from coterie.history.tables import Assignment, Generation, History, Ownership, Stall
 from coterie.story.cost import COOPERATIVE, given_up, owners_of
+from coterie.story.order import CLOCKS_APART_MS, dated, in_story_order
 
 BY_COORDINATOR = "told by the coordinator"
 HALF = re.compile("[\ud800-\udfff]")
@@ -38,7 +37,7 @@ def read_story(values: Iterable[bytes]) -> dict[str, list[dict[str, Any]]]:
                 "record of __group_story", expected=f"a move or a rebalance ({failure})"
             ) from failure
         if counts:
-            wrong = malformed({"size": 0, **rebalance}, REBALANCE)
+            wrong = malformed(DEFAULTS | rebalance, REBALANCE)
             if wrong is not None:
                 which = f"generation {rebalance['generation']} of group {rebalance.get('group')!s}"
                 raise Corrupt(
@@ -48,19 +47,17 @@ def read_story(values: Iterable[bytes]) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
-def read_stories(parts: Iterable[Iterable[bytes]]) -> dict[str, list[Mapping[str, Any]]]:
-    """Return the rebalances of each group from all partitions of the story: in the order of their times, and
-    those of one partition in the order of its log. Raises `Corrupt`.
+def read_stories(parts: Iterable[Iterable[bytes]]) -> dict[str, list[dict[str, Any]]]:
+    """Return the rebalances of each group from all partitions of the story, in the order of
+    `coterie.story.order`. Raises `Corrupt`.
 
     Each coordinator writes to a partition that it leads, so a group that has had several is told in several.
     """
-    found: dict[str, list[list[Mapping[str, Any]]]] = defaultdict(list)
+    found: dict[str, list[list[dict[str, Any]]]] = defaultdict(list)
     for values in parts:
         for group_id, story in read_story(values).items():
-            found[group_id].append(dated(story))
-    return {
-        group_id: [*merge(*stories, key=lambda one: one["formed_at"])] for group_id, stories in found.items()
-    }
+            found[group_id].append(story)
+    return {group_id: in_story_order(stories) for group_id, stories in found.items()}
 
 
 Checks = Mapping[str, Callable[[Any], bool]]
@@ -125,18 +122,32 @@ REBALANCE: Checks = {
     "joined": are_texts,
     "left": are_texts,
     "size": is_long,
+    "stopped_ms": is_long,
+    "coordinator_epoch": lambda value: isinstance(value, int),
 }
-"""What is read of a rebalance; the rest of it may be missing."""
+"""What is read of a rebalance; the rest of it may be missing, and what has a default."""
+DEFAULTS: Mapping[str, Any] = {"size": 0, "stopped_ms": 0, "coordinator_epoch": -1}
 
 
-def dated(story: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return rebalances with their times in the order of the log, as those of the group's records are put."""
-    story = list(story)
-    times_ms = in_order([rebalance["formed_at"] for rebalance in story])
-    return [
-        {**rebalance, "formed_at": at_ms, "at": min(rebalance["at"], at_ms)}
-        for rebalance, at_ms in zip(story, times_ms, strict=True)
-    ]
+def times_of(story: Sequence[Mapping[str, Any]], generations: Sequence[Generation]) -> list[int]:
+    """Return the time at which each rebalance was formed, by the log where that has it.
+
+    In the log other records stand between, so that another one of two times may be moved there, where a
+    coordinator's clock was behind the one's before it.
+    """
+    times_ms = [int(rebalance["formed_at"]) for rebalance in story]
+    stored: dict[int, list[int]] = defaultdict(list)
+    for one in generations:
+        stored[one.generation].append(one.formed_at)
+    places_of: dict[int, list[int]] = defaultdict(list)
+    for place, rebalance in enumerate(story):
+        places_of[rebalance["generation"]].append(place)
+    for generation, places in places_of.items():
+        if len(stored[generation]) == len(places):
+            for place, at_ms in zip(places, stored[generation], strict=True):
+                if abs(at_ms - times_ms[place]) < CLOCKS_APART_MS:
+                    times_ms[place] = at_ms
+    return times_ms
 
 
 def generation_of(rebalance: Mapping[str, Any], before: Mapping[str, Any] | None) -> Generation:
@@ -263,7 +274,8 @@ def assigned(rebalance: Mapping[str, Any], by_id: Mapping[str, Owner]) -> Iterat
 
 def overlaid(inferred: History, story: Iterable[Mapping[str, Any]]) -> History:
     """Return the history with what the story says of its generations."""
-    story = dated(story)
+    story = list(story)
+    story = dated(story, times_of(story, inferred.generations))
     if not inferred.generations and not inferred.ownership:
         return history_of_story(inferred.group_id, story)
     if not story:

@@ -13,7 +13,6 @@ from coterie.history.activity import presence
 from coterie.history.bursts import waves_of
 from coterie.history.causes import SUBSCRIPTION_CHANGED, Cause, Chapter, chapters_of, explained
 from coterie.history.departures import LEFT, Departure
-from coterie.history.log.clock import in_order
 from coterie.history.log.members import Formed, StoredMember, formed, named, numbers_by_topic
 from coterie.history.log.records import CLASSIC, NEXT_GENERATION, Entry
 from coterie.history.log.runs import Run, by_partition
@@ -39,6 +38,7 @@ from coterie.history.tables import (
     Subscription,
     Wave,
 )
+from coterie.story.clock import in_order
 
 Row = TypeVar("Row")
 

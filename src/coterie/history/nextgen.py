@@ -17,7 +17,6 @@ from coterie.history.activity import Presence, presence, rate_of
 from coterie.history.bursts import waves_of
 from coterie.history.causes import CERTAIN, GUESSED, LIKELY, SURE, Cause
 from coterie.history.departures import LEFT, SLACK_MS, Departure, Leaver, Return, Scene, Window, verdict
-from coterie.history.log.clock import in_order
 from coterie.history.log.records import (
     CURRENT_ASSIGNMENT,
     GROUP_EPOCH,
@@ -36,6 +35,7 @@ from coterie.history.log.records import (
 from coterie.history.log.runs import Run
 from coterie.history.ownership import NO_PROGRESS, Ended, Owner, Owners, Silence, stalls_of
 from coterie.history.tables import Assignment, Generation, History, Replacement, Stall
+from coterie.story.clock import in_order
 
 KIP_848 = "kip-848"
 HEARTBEAT_MS = 5_000

@@ -53,6 +53,7 @@ class Move(NamedTuple):
 
     `why` is a cause of the catalogue (`base/reasons.py`), None where the decision only went on with what an
     earlier one had begun. `decision` and `steps` are the core's own reasons. A state of None: no such group.
+    `epoch` is that in which the coordinator leads the group's shard.
     """
 
     at_ms: int
@@ -66,6 +67,7 @@ class Move(NamedTuple):
     state: str | None
     generation: int
     size: int
+    epoch: int = 0
 
     @property
     def weight(self) -> int:
@@ -91,6 +93,7 @@ class Move(NamedTuple):
             "state": self.state,
             "generation": self.generation,
             "size": self.size,
+            "coordinator_epoch": self.epoch,
             "abridged": False,
         }
 
@@ -141,12 +144,15 @@ def at_once(pieces: Pieces[T]) -> T:
 class OpenRebalance:
     """A rebalance under way: since when, why, and what everybody had before it, still as bytes."""
 
-    __slots__ = ("at_ms", "causes", "formed_at_ms", "had", "state_before")
+    __slots__ = ("at_ms", "causes", "epoch", "formed_at_ms", "had", "state_before")
 
-    def __init__(self, at_ms: int, *, state_before: str | None, had: dict[str, bytes]) -> None:
+    def __init__(
+        self, at_ms: int, *, state_before: str | None, had: dict[str, bytes], epoch: int = 0
+    ) -> None:
         self.at_ms = at_ms
         self.state_before = state_before
         self.had = had
+        self.epoch = epoch
         self.causes: list[str] = []
         self.formed_at_ms: int | None = None
 
@@ -179,6 +185,7 @@ class Rebalance:
     protocol: str | None
     members: Mapping[str, MemberView]
     had: Mapping[str, frozenset[TopicPartition]] = field(default_factory=dict)
+    epoch: int = 0
 
     @property
     def joined(self) -> tuple[str, ...]:
@@ -261,6 +268,7 @@ class Rebalance:
             "barrier_ms": self.barrier_ms,
             "stopped_ms": self.stopped_ms,
             "moved": moved,
+            "coordinator_epoch": self.epoch,
             "abridged": True,
         }
 

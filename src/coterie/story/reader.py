@@ -11,6 +11,7 @@ from coterie.base.errors import CoterieError, RefusedBy
 from coterie.base.ids import TopicPartition
 from coterie.client.net import messages
 from coterie.client.net.cluster import Cluster
+from coterie.story.order import in_story_order
 from coterie.wire.api.apis import ApiKey
 from coterie.wire.records.batches import records_of, scan
 
@@ -68,10 +69,8 @@ class StoryReader:
             async for document in self._until_now(place):
                 yield document
             return
-        found = [
-            document for place in self._order for document in [one async for one in self._until_now(place)]
-        ]
-        for document in sorted(found, key=lambda document: document["at"]):
+        parts = [[one async for one in self._until_now(place)] for place in self._order]
+        for document in in_story_order(parts):
             yield document
 
     async def _until_now(self, place: TopicPartition) -> AsyncIterator[dict[str, Any]]:

@@ -70,17 +70,18 @@ REASON_MOST, REASONS_MOST = 255, 10  # characters of one, and how many members m
 
 
 class GroupBefore:
-    """A group as a decision finds it, and the facts that will move it.
+    """A group as a decision finds it, and the facts that will move it. `epoch` is the coordinator's.
 
     `had`: what each member was given, if the decision ends the group's rest. `cut_short`: the rebalance that
     it ends before everybody had fetched an assignment.
     """
 
-    __slots__ = ("cut_short", "group_id", "had", "leavers", "mine", "state")
+    __slots__ = ("cut_short", "epoch", "group_id", "had", "leavers", "mine", "state")
 
-    def __init__(self, group_id: str, state: State | None) -> None:
+    def __init__(self, group_id: str, state: State | None, epoch: int) -> None:
         self.group_id = group_id
         self.state = state
+        self.epoch = epoch
         self.mine: list[Any] = []
         self.leavers: tuple[Person, ...] = ()
         self.had: dict[str, bytes] | None = {} if state is None else None
@@ -103,13 +104,14 @@ class GroupBefore:
 
 
 class Observer:
-    """Notes the groups that a decision moves, as they are before it."""
+    """Notes the groups that a decision moves, as they are before it. `epoch` is the coordinator's."""
 
-    __slots__ = ("_groups", "_now_ms", "befores")
+    __slots__ = ("_epoch", "_groups", "_now_ms", "befores")
 
-    def __init__(self, shard: Shard, now_ms: int) -> None:
+    def __init__(self, shard: Shard, now_ms: int, epoch: int) -> None:
         self._groups = shard.groups
         self._now_ms = now_ms
+        self._epoch = epoch
         self.befores: dict[str, GroupBefore] = {}
 
     def __call__(self, fact: Any) -> None:
@@ -120,7 +122,7 @@ class Observer:
         group = self._groups.get(fact.group_id)
         before = self.befores.get(fact.group_id)
         if before is None:
-            before = GroupBefore(fact.group_id, None if group is None else group.state)
+            before = GroupBefore(fact.group_id, None if group is None else group.state, self._epoch)
             self.befores[fact.group_id] = before
         if group is not None and not (kind is facts.MemberSynced and len(group.pending_sync) > 1):
             before.show(fact, group, self._now_ms)
@@ -199,7 +201,9 @@ class GroupStories:
             had = effect.had if effect.had is not None else {} if opened is None else opened.had
             if opened is not None and effect.cut_short is not None:
                 self._end(opened, effect.cut_short)
-            opened = OpenRebalance(move.at_ms, state_before=move.state_before, had=dict(had))
+            opened = OpenRebalance(
+                move.at_ms, state_before=move.state_before, had=dict(had), epoch=move.epoch
+            )
             self._opened[move.group] = opened
         elif facts.GroupRemoved in effect.kinds or facts.GroupDied in effect.kinds:
             self._opened.pop(move.group, None)
@@ -237,6 +241,7 @@ def effect_of(
         None if group is None else group.state.value,
         -1 if group is None else group.generation,
         0 if group is None else len(group.members),
+        before.epoch,
     )
     return Effect(move, kinds, before.had, before.cut_short, settled(kinds, group, now_ms))
 

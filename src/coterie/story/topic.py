@@ -348,6 +348,7 @@ def rebalance_in_pieces(end: EndedRebalance) -> Pieces[Rebalance]:
             for snapshot in end.snapshots
         },
         had={member_id: owned.get(given) or frozenset() for member_id, given in opened.had.items()},
+        epoch=opened.epoch,
     )
 
 

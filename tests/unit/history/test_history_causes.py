@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from coterie.base.ids import TopicPartition
 from coterie.history.activity import presence
-from coterie.history.log.clock import in_order
 from coterie.history.log.runs import Commit, by_partition, runs_of
+from coterie.story.clock import in_order
 from unit.history.history_rig import Tale, causes, stalls
 
 

@@ -155,3 +155,19 @@ def test_a_member_whose_partitions_are_not_told_is_not_said_to_have_none():
     assert ends(known, 1) == [29_000, None]
     assert [one.member_id for one in known.assignments if one.generation == 2] == ["b/1"]
     assert known.generations[1].causes == ("topics-changed",)
+
+
+def test_a_rebalance_by_a_clock_that_is_behind_is_the_logs_own_and_no_second_one():
+    """In the log a static member has come back, and another time is moved than in the story."""
+    tale = Tale().formed(10_000, {"a@x/1": (0, 1)}).formed(20_000, {"a@x/1": (0,), "b/1": (1,)})
+    tale.formed(20_000, {"a@x/2": (0,), "b/1": (1,)}, again=True)
+    log = tale.formed(17_000, {"a@x/2": (0, 1)}).told()
+    story = [
+        rebalance(1, 9_000, 10_000, a=[0, 1]),
+        rebalance(2, 19_900, 20_000, a=[0], b=[1]),
+        rebalance(3, 16_950, 17_000, left=("b/1",), a=[0, 1]),
+    ]
+    known = overlaid(log, story)
+
+    assert [one[1:3] for one in known.generations] == [one[1:3] for one in log.generations]
+    assert {one.confidence for one in known.generations} == {1.0}

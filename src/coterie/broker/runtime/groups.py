@@ -107,7 +107,7 @@ class ShardHost(HostedShard[commands.Command, GroupBatch]):
 
     def _try(self, command: Command, now_ms: int, *, failed: Code | None = None) -> Tried:
         wall_ms = self.replica_manager.dated_ms(now_ms + self._stood_ms)
-        observer = Observer(self.shard, wall_ms)
+        observer = Observer(self.shard, wall_ms, self.epoch)
         if failed is None:
             decision = self.shard.perform(command, now_ms, observer, wall_ms=wall_ms)
         else:
@@ -315,7 +315,7 @@ class ShardHost(HostedShard[commands.Command, GroupBatch]):
                 return
             now_ms = self.clock.now_ms()
             wall_ms = self.replica_manager.dated_ms(now_ms)
-            observer = Observer(self.shard, wall_ms)
+            observer = Observer(self.shard, wall_ms, self.epoch)
             some = group_ids[at : at + GROUPS_STARTED_AT_ONCE]
             decision = self.shard.loaded(now_ms, some, observer, wall_ms=wall_ms)
             stories = self.coordinator.stories
