@@ -144,7 +144,7 @@ def at_once(pieces: Pieces[T]) -> T:
 class OpenRebalance:
     """A rebalance under way: since when, why, and what everybody had before it, still as bytes."""
 
-    __slots__ = ("at_ms", "causes", "epoch", "formed_at_ms", "had", "state_before")
+    __slots__ = ("at_ms", "causes", "epoch", "formed_at_ms", "generation", "had", "state_before")
 
     def __init__(
         self, at_ms: int, *, state_before: str | None, had: dict[str, bytes], epoch: int = 0
@@ -155,6 +155,7 @@ class OpenRebalance:
         self.epoch = epoch
         self.causes: list[str] = []
         self.formed_at_ms: int | None = None
+        self.generation: int | None = None  # which was formed then
 
     def add_cause(self, cause: str) -> None:
         """Note a cause of the rebalance, once."""

@@ -166,6 +166,18 @@ class GroupStories:
         for effect in effects:
             self._record(effect)
 
+    def handed_over(self, groups: Mapping[str, Group], now_ms: int, *, lasts: bool) -> None:
+        """Tell of the rebalances under way in groups that another broker coordinates from now on.
+
+        A generation that was formed is told as far as it came, if all that was decided `lasts`; one that was
+        not is the other's to form. Should the groups come back, nothing of these goes on.
+        """
+        for group_id in [one for one in self._opened if one in groups]:
+            opened, group = self._opened.pop(group_id), groups[group_id]
+            if lasts and opened.generation == group.generation:
+                end = ended_rebalance(group, now_ms, settled=False)
+                self.topic.add(end._replace(opened=opened))
+
     def recent_moves(self, group_id: str) -> str:
         """Return the last moves of a group as lines of text, for whoever has to find a mistake of ours."""
         moves = self.memory.of(group_id)[-LINES_RECOUNTED:]
@@ -189,7 +201,7 @@ class GroupStories:
         if opened is None:
             return
         if facts.GenerationStarted in kinds or facts.GroupEmptied in kinds:
-            opened.formed_at_ms = move.at_ms
+            opened.formed_at_ms, opened.generation = move.at_ms, move.generation
         if effect.settled is not None:
             self._end(opened, effect.settled)
 

@@ -270,6 +270,38 @@ def test_a_deleted_group_is_told(rig: Rig):
     )
 
 
+def test_a_generation_that_another_broker_goes_on_with_is_told_as_far_as_it_came(rig: Rig):
+    """The story had a hole there, and what was under way was gone on with when the group came back."""
+    leader, other = Reader(rig, "one"), Reader(rig, "two")
+    for reader in (leader, other):
+        reader.join()
+    rig.pass_ms(1)
+    for reader in (leader, other):
+        reader.joined()
+    leader.sync({leader.member_id: given(0), other.member_id: given(1)})
+    assert leader.answer().assignment == given(0)
+    coordinator = rig.node.coordinator
+    epoch = coordinator.hosts[0].epoch
+
+    coordinator.resigned(0, epoch + 1)
+    rig.pass_ms(60_000)
+
+    (rebalance,) = told(rig, "rebalance")
+    assert (rebalance["generation"], rebalance["settled"]) == (1, False)
+    assert rebalance["members"][other.member_id]["partitions"] == {"orders": [1]}
+    assert {one["coordinator_epoch"] for one in told(rig)} == {epoch}
+    coordinator.elected(0, epoch + 2)
+    coordinator.opened(0)
+    rig.settle()
+    other.sync()
+    assert other.answer().assignment == given(1)
+    other.leave()
+    leader.leave()
+    last = told(rig, "rebalance")[-1]
+    assert (last["generation"], last["coordinator_epoch"]) == (2, epoch + 2)
+    assert last["at"] >= rebalance["at"] + 60_000
+
+
 def test_heartbeats_and_repeated_requests_are_not_told(rig: Rig):
     reader = Reader(rig)
     a_stable_group(rig, reader)

@@ -388,6 +388,8 @@ class ShardHost(HostedShard[commands.Command, GroupBatch]):
 
     def unload(self) -> None:
         """Let go of the shard: whoever waits is sent elsewhere, and nothing comes due any more (DE-6)."""
+        stories, wall_ms = self.coordinator.stories, self.clock.wall_ms()
+        stories.handed_over(self.shard.groups, wall_ms, lasts=not self.is_appending)
         decision = self.shard.unload()
         self._set_timers(decision)
         self._deliver(decision.replies)
