@@ -277,7 +277,7 @@ class EngineKit:
             broker = Broker(stage)
             first = broker.register()
             assert broker.refused(RegisterBroker(1, LATER_PROCESS, 0)) == (
-                Why.OTHER_EPOCH, first, PROCESS, (), ""
+                Why.OTHER_EPOCH, first, PROCESS, ("b1:9092", "10.0.0.1:9093"), ""
             )  # fmt: skip
             second = broker.register(first, LATER_PROCESS)
             assert second > first

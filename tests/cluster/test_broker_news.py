@@ -10,10 +10,10 @@ from coterie.broker.cluster.changes import Change, LeaveCluster, RegisterBroker,
 from coterie.broker.cluster.image import Delta, Endpoint, Image
 
 
-def registered(broker_id: int, port: int) -> RegisterBroker:
+def registered(broker_id: int, port: int, *, replaces: int = 0) -> RegisterBroker:
     """Return the registration of a broker at a port of this machine."""
     at = (Endpoint("PLAINTEXT", "127.0.0.1", port),)
-    return RegisterBroker(broker_id, UUID(int=broker_id), 0, listeners=at)
+    return RegisterBroker(broker_id, UUID(int=port), replaces, listeners=at)
 
 
 def image_after(*changes: Change) -> Image:
@@ -46,6 +46,20 @@ def test_each_broker_that_comes_goes_or_is_removed_has_a_line() -> None:
     assert said(broker_news(image_after(*gone), image_after(*removed))) == [
         "broker 2 is removed from the cluster"
     ]
+
+
+def test_whose_place_a_process_takes_is_said_where_that_was_not_found_dead_and_is_elsewhere() -> None:
+    first, anothers = registered(1, 9092), registered(1, 9093, replaces=1)
+    died = LeaveCluster(1, 1)
+
+    def after(*changes: Change) -> list[str]:
+        return said(broker_news(image_after(first, *changes[:-1]), image_after(first, *changes)))
+
+    assert after(anothers) == [
+        "broker 1 is there, at 127.0.0.1:9093, in the place of the process at 127.0.0.1:9092"
+    ]
+    assert after(registered(1, 9092, replaces=1)) == ["broker 1 is there, at 127.0.0.1:9092"]
+    assert after(died, anothers) == ["broker 1 is there, at 127.0.0.1:9093"]
 
 
 def test_a_broker_that_starts_says_nothing_of_those_that_were_removed_before() -> None:

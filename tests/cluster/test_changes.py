@@ -101,7 +101,9 @@ def test_a_broker_that_registers_has_the_version_as_its_epoch(cluster: Cluster):
 
 
 def test_a_registration_replaces_the_one_that_it_names_and_no_later_one(cluster: Cluster):
-    assert cluster.refused(RegisterBroker(1, US, 0)) == NotChanged(Why.OTHER_EPOCH, 1, US)
+    assert cluster.refused(RegisterBroker(1, US, 0)) == NotChanged(
+        Why.OTHER_EPOCH, 1, US, names=("b1:9092",)
+    ), "who is refused is told where the other is"
 
     epoch = cluster.change(RegisterBroker(1, THEM, 1))
 

@@ -322,10 +322,16 @@ def test_who_was_removed_from_the_cluster_ends_with_a_sentence(rig: Rig):
 def test_who_finds_a_later_registration_of_its_id_ends_with_a_sentence(rig: Rig):
     assert rig.answer(counted=False, epoch=9) == [Fence(), RegisterBroker(ME, US, EPOCH)]
 
-    end = rig.do("change_answered", rig.last(RegisterBroker), NotChanged(Why.OTHER_EPOCH, 9, THEM))
+    refused = NotChanged(Why.OTHER_EPOCH, 9, THEM, names=("kafka-5:9092",))
+    end = rig.do("change_answered", rig.last(RegisterBroker), refused)
 
-    sentence = "another process has registered as broker 1: its broker epoch is 9, this one's was 7"
-    assert end == [Exit(f"{sentence}; give each its own node.id")]
+    assert end == [
+        Exit(
+            "another process has registered as broker 1, and is at kafka-5:9092: give each its own node.id,"
+            " or stop one of them; where both are started again they end each other for ever (broker epoch 9,"
+            " this one's was 7)"
+        )
+    ]
     assert rig.do("tick") == []
 
 

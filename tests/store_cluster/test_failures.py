@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import signal
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import count
 
@@ -299,6 +300,76 @@ def test_of_two_processes_of_one_id_the_younger_serves(cluster: StoreCluster, wr
         assert writing.are_there()
     finally:
         younger.kill()
+
+
+@contextmanager
+def started_again(*brokers: StoreBroker) -> Iterator[list[str]]:
+    """Start each broker again as soon as it has ended, as a supervisor does. Yield the last lines of those
+    that have ended; in the end all are.
+    """
+    ends: list[str] = []
+    over = threading.Event()
+
+    def supervise(broker: StoreBroker) -> None:
+        while not over.is_set():
+            if broker.process is None:
+                broker.begin()
+            elif broker.process.poll() is not None:
+                assert broker.wait() == 1
+                ends.append(broker.log.splitlines()[-1])
+            over.wait(0.1)
+        broker.kill()
+
+    with ThreadPoolExecutor() as supervisors:
+        watching = [supervisors.submit(supervise, one) for one in brokers]
+        try:
+            yield ends
+        finally:
+            over.set()
+    for one in watching:
+        one.result()
+
+
+def test_two_processes_of_one_id_that_are_started_again_end_each_other_by_turns_and_nothing_is_lost(
+    cluster: StoreCluster, writing: Writing, join: Joiner
+) -> None:
+    older = cluster[1]
+    younger = StoreBroker.beside(older, port=free_port())
+    committed(cluster, "nobody", writing.topic)  # from then on groups have coordinators
+    names = (f"group-{uuid.uuid4()}" for _ in count())
+    group = next(name for name in names if cluster.led_by(OFFSETS_TOPIC, name) == 1)
+    membership = Membership(topics=(writing.topic,), group=group)
+    members = [join(CLIENT, membership), join(OURS, membership)]
+    wait_until(lambda: shared(members, [3, 3]), of=members)
+    waits = []
+
+    with started_again(older, younger) as ends:
+        while len(ends) < 6:
+            began = time.monotonic()
+            writing.more()
+            waits.append(time.monotonic() - began)
+    cluster.start()
+    began = time.monotonic()
+    wait_until(lambda: set(values_of(members)) == set(writing.sent), of=members)
+    wait_until(lambda: shared(members, [3, 3]), of=members)
+    writing.more()
+    wait_until(lambda: set(values_of(members)) == set(writing.sent), of=members)
+
+    print(f"{len(waits)} batches of records, after {sorted(round(one, 1) for one in waits)} s")
+    print(f"the group went on within {time.monotonic() - began:.1f} s, anew: {[one.anew for one in members]}")
+    for one, other in ((older, younger), (younger, older)):
+        of_one = [end for end in ends if f"and is at {other.address}: give" in end]
+        assert of_one, f"{one.address} has not ended"
+    assert all("another process has registered as broker 1, and is at 127.0.0.1:" in end for end in ends)
+    for member in members:
+        member.stop()
+    each = len(writing.sent) // PARTITIONS
+    assert committed(cluster, group, writing.topic) == [each] * PARTITIONS
+    assert writing.are_there()
+    told = [line for line in cluster[2].log.splitlines() if "broker 1 is there" in line]
+    assert any(
+        f"at {younger.address}, in the place of the process at {older.address}" in line for line in told
+    )
 
 
 def test_who_asks_for_the_brokers_while_the_database_is_away_is_told_of_partitions_without_a_leader(

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from coterie.base.ids import TopicPartition
 from coterie.base.topic_names import INTERNAL_TOPICS
-from coterie.broker.cluster.image import BrokerState, Image, PartitionRow, TopicRow
+from coterie.broker.cluster.image import BrokerRow, BrokerState, Image, PartitionRow, TopicRow
 
 ONE_ADDRESS = (
     "and clients find only one of them there: give each an address of its own, by advertised.listeners"
@@ -95,6 +95,15 @@ def _is_undone(topic: TopicRow, before: Image, after: Image, me: int) -> bool:
     return len(rows) < len(were)
 
 
+def _instead_of(old: BrokerRow | None, row: BrokerRow) -> str:
+    """Return the end of a sentence: whose place a process has taken that was not found dead, if it was at
+    another address. Where two have one id this is all that the others see of it.
+    """
+    if old is None or old.state is BrokerState.FENCED or old.listeners == row.listeners:
+        return ""
+    return f", in the place of the process at {', '.join(old.addresses)}"
+
+
 class News(NamedTuple):
     """A line about a broker, and whether it is one that somebody has to do something about."""
 
@@ -109,8 +118,7 @@ def broker_news(before: Image, after: Image) -> Iterator[News]:
         if old is not None and (old.state, old.broker_epoch) == (row.state, row.broker_epoch):
             continue
         if row.state is BrokerState.LIVE:
-            where = ", ".join(f"{one.host}:{one.port}" for one in row.listeners)
-            yield News(f"broker {broker_id} is there, at {where}")
+            yield News(f"broker {broker_id} is there, at {', '.join(row.addresses)}{_instead_of(old, row)}")
             others = sorted(
                 other
                 for other in after.unfenced

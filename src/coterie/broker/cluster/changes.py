@@ -61,7 +61,7 @@ class Changed(NamedTuple):
 class NotChanged(NamedTuple):
     """A change was refused: nothing of it was made. `broker_epoch` is the one that the engine has for the
     broker, 0 for none, and `incarnation` the process that it was given to; `names` are the topics or the
-    brokers at fault, and `reason` is the engine's own, for people.
+    brokers at fault, or where that process is reached, and `reason` is the engine's own, for people.
     """
 
     why: Why
@@ -150,9 +150,11 @@ class RegisterBroker(NamedTuple):
             return ""
         if refused.incarnation == ZERO_UUID:
             return f"broker {self.broker_id} was removed from the cluster"
+        where = f", and is at {', '.join(refused.names)}" if refused.names else ""
         return (
-            f"another process has registered as broker {self.broker_id}: its broker epoch is"
-            f" {refused.broker_epoch}, this one's was {self.replaces}; give each its own node.id"
+            f"another process has registered as broker {self.broker_id}{where}: give each its own node.id, or"
+            " stop one of them; where both are started again they end each other for ever (broker epoch"
+            f" {refused.broker_epoch}, this one's was {self.replaces})"
         )
 
     def is_anothers(self, refused: NotChanged) -> bool:
@@ -165,7 +167,7 @@ class RegisterBroker(NamedTuple):
         if there is None and self.replaces:
             return NotChanged(Why.OTHER_EPOCH)
         if there is not None and there.broker_epoch != self.replaces:
-            return NotChanged(Why.OTHER_EPOCH, there.broker_epoch, there.incarnation)
+            return NotChanged(Why.OTHER_EPOCH, there.broker_epoch, there.incarnation, there.addresses)
         if self.level < image.level:
             return NotChanged(Why.OLDER_SOFTWARE, self.replaces)
         version = image.version + 1

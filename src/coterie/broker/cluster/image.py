@@ -78,6 +78,11 @@ class BrokerRow(NamedTuple):
             return self.broker_epoch > broker_epoch
         return self.state is BrokerState.FENCED or self.incarnation != incarnation
 
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Where it is reached, for people: HOST:PORT of each listener."""
+        return tuple(f"{one.host}:{one.port}" for one in self.listeners)
+
 
 class TopicRow(NamedTuple):
     """One topic."""
