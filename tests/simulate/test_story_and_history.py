@@ -13,7 +13,7 @@ from coterie.base.plain import counted
 from coterie.cli.groups.texts import story_lines
 from coterie.cli.history.texts import summary, text
 from coterie.history.from_story import overlaid, read_story
-from coterie.history.ownership import NO_OWNER
+from coterie.history.ownership import NO_OWNER, costs_of
 from coterie.history.report import Totals, report
 from coterie.history.tables import History
 from coterie.story.cost import Cost, Costs
@@ -80,10 +80,14 @@ def test_a_stand_still_and_a_move_are_the_same_everywhere(life: tuple[list[dict[
         if one.kind == NO_OWNER:
             still.setdefault((one.generation, one.to_ms), []).append(one.to_ms - one.from_ms)
     moved = Counter((one.generation, one.at) for one in history.moves)
+    known = costs_of(history)
 
     for place, cost in found.items():
         lengths = still.pop(place, [])
-        assert cost == Cost(len(lengths), max(lengths, default=0), moved[place]), place
+        assert cost is not None
+        assert cost[:3] == (len(lengths), max(lengths, default=0), moved[place]), place
+        mine = known.get(place, Cost())
+        assert cost == mine._replace(longest_ms=mine.unowned_ms, silent_ms=0), place
     for one, formed in zip(story, rebalances_of(history, next(iter(TOPICS))), strict=True):
         cost = found[one["generation"], one["formed_at"]]
         assert cost is not None

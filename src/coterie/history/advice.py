@@ -15,6 +15,7 @@ from typing import NamedTuple, TypeAlias
 from coterie.base.plain import counted
 from coterie.history.departures import LEFT, POLL_EXCEEDED, SESSION_EXPIRED
 from coterie.history.nextgen import KIP_848
+from coterie.history.ownership import still_while_empty_ms
 from coterie.history.tables import Assignment, Generation, History, Ownership, Stall
 
 COOPERATIVE = "cooperative-sticky"
@@ -114,13 +115,25 @@ class Losses(NamedTuple):
     rebalances: int
     thrown_out: int
     storms: int
+    while_empty_ms: int = 0
+    """How much of the stand-still was while the group had no members."""
+
+    @property
+    def still_text(self) -> str:
+        """Return the words for the stand-still, and for how much of it there were no members."""
+        text, empty_ms = f"{seconds(self.stood_still_ms)} in all", self.while_empty_ms
+        if not empty_ms:
+            return text
+        part = "all" if empty_ms == self.stood_still_ms else seconds(empty_ms)
+        return f"{text}, {part} of it while there were no members"
 
 
 def losses_of(history: History) -> Losses:
     """Return the losses of a group, the worst first when sorted."""
     thrown = sum(bool({SESSION_EXPIRED, POLL_EXCEEDED} & set(one.causes)) for one in history.generations)
     storms = sum(one.kind == "storm" for one in history.waves)
-    return Losses(sum(map(length, history.stalls)), len(history.generations), thrown, storms)
+    still_ms, empty_ms = sum(map(length, history.stalls)), still_while_empty_ms(history)
+    return Losses(still_ms, len(history.generations), thrown, storms, empty_ms)
 
 
 def length(stall: Stall) -> int:

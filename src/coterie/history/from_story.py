@@ -16,12 +16,13 @@ from typing import Any
 
 from coterie.base.errors import Corrupt
 from coterie.base.reasons import inferred
-from coterie.history.ownership import NO_PROGRESS, Ended, Owner, Owners, stalls_of
+from coterie.history.ownership import NO_PROGRESS, Ended, Owner, Owners, before_next, stalls_of
 from coterie.history.tables import Assignment, Generation, History, Ownership, Stall
 from coterie.story.cost import COOPERATIVE, given_up, owners_of
 from coterie.story.order import CLOCKS_APART_MS, dated, in_story_order
 
 BY_COORDINATOR = "told by the coordinator"
+MISSING = "the coordinator's story does not have it"
 HALF = re.compile("[\ud800-\udfff]")
 
 
@@ -250,7 +251,7 @@ def ends_of(generations: Sequence[Generation], began: Mapping[int, Mapping[str, 
     return [
         Ended(int(began.get(one.formed_at, {"at": one.formed_at})["at"]), one.generation, after.formed_at)
         for one, after in pairwise(generations)
-        if after.generation <= one.generation and not one.members
+        if before_next(one).is_of_another(after.generation)
     ]
 
 
@@ -286,7 +287,9 @@ def overlaid(inferred: History, story: Iterable[Mapping[str, Any]]) -> History:
         at = one.generation, one.formed_at
         if at in nameless:
             known[at] = known[at]._replace(members=one.members, joined=one.joined, left=one.left)
-        known.setdefault(at, one)
+        elif at not in known:
+            began = one.formed_at > story[0]["formed_at"]
+            known[at] = one._replace(evidence=(*one.evidence, MISSING)) if began else one
     both = sorted(known.values(), key=lambda one: (one.formed_at, one.generation))
     return filled(timed(inferred._replace(generations=tuple(both)), story), story)
 

@@ -17,8 +17,8 @@ from typing import NamedTuple
 from coterie.base.ids import TopicPartition
 from coterie.history.activity import gave_up_late
 from coterie.history.log.runs import Run
-from coterie.history.tables import History, Move, Ownership, Stall
-from coterie.story.cost import Cost
+from coterie.history.tables import Generation, History, Move, Ownership, Stall
+from coterie.story.cost import Cost, GenerationBefore
 
 NO_OWNER, NO_PROGRESS = "no-owner", "no-progress"
 PARTITION = itemgetter(*map(Ownership._fields.index, ("topic", "partition")))
@@ -281,16 +281,22 @@ def cut(group_id: str, silence: Silence, owned: Sequence[Ownership]) -> Iterator
 
 
 def costs_of(history: History) -> dict[tuple[int, int], Cost]:
-    """Return the cost of each rebalance that had one, by its generation and the time it was formed (ms).
+    """Return the cost of each rebalance that had one, by its generation and the time it was formed (ms); and
+    of each static member's return without a rebalance, by the generation and its time.
 
-    A dead member's partitions count from its last progress: no member read them from then on. Members of
+    A dead member's partitions count from its last progress: no member read them from then on. The broker's
+    own story, which has no commits, counts them from when they had no owner (`Cost.unowned_ms`). Members of
     KIP-848 take a partition over some time after the generation in which they are to have it is formed.
     """
     formed: dict[int, list[int]] = defaultdict(list)  # a generation's number may come again
     for each in history.generations:
         formed[each.generation].append(each.formed_at)
 
+    returns = {(one.generation, one.at) for one in history.replacements}
+
     def rebalance(generation: int, at_ms: int) -> tuple[int, int]:
+        if (generation, at_ms) in returns:
+            return generation, at_ms
         earlier = [formed_at for formed_at in formed[generation] if formed_at <= at_ms]
         return generation, max(earlier, default=at_ms)
 
@@ -303,6 +309,48 @@ def costs_of(history: History) -> dict[tuple[int, int], Cost]:
         until = one.to_ms
         if one.kind == NO_OWNER:
             place = rebalance(one.generation, one.to_ms)
-            partitions, longest_ms, moves = costs.get(place, Cost())
-            costs[place] = Cost(partitions + 1, max(longest_ms, one.to_ms - since), moves)
+            cost = costs.get(place, Cost())
+            longest_ms = max(cost.longest_ms, one.to_ms - since)
+            silent_ms = longest_ms - max(cost.unowned_ms, one.to_ms - one.from_ms)
+            costs[place] = cost._replace(
+                partitions=cost.partitions + 1, longest_ms=longest_ms, silent_ms=silent_ms
+            )
+    for empty in times_empty(history.generations):
+        place = empty.generation, empty.to_ms
+        costs[place] = costs.get(place, Cost())._replace(empty_ms=empty.to_ms - empty.from_ms)
     return costs
+
+
+class Empty(NamedTuple):
+    """A time in which a group had no members, and the generation in which it had some again."""
+
+    from_ms: int
+    to_ms: int
+    generation: int
+
+
+def times_empty(generations: Sequence[Generation]) -> Iterator[Empty]:
+    """Yield the times without members of a group that members came back to."""
+    for one, after in pairwise(generations):
+        last = before_next(one)
+        empty_ms = last.empty_ms(after.formed_at)
+        if empty_ms and before_next(after).has_members and not last.is_of_another(after.generation):
+            yield Empty(one.formed_at, after.formed_at, after.generation)
+
+
+def before_next(one: Generation) -> GenerationBefore:
+    """Return a generation as the one before the next. Who its members are may not be told; one leads them."""
+    return GenerationBefore(one.generation, one.formed_at, bool(one.members or one.leader))
+
+
+def still_while_empty_ms(history: History) -> int:
+    """Return the time (ms) that partitions stood still, added up, while their group had no members."""
+    empty = [*times_empty(history.generations)]
+    still_ms = 0
+    for one in history.stalls:
+        if one.kind == NO_OWNER:
+            for each in islice(empty, bisect_right(empty, one.from_ms, key=attrgetter("to_ms")), None):
+                if each.from_ms >= one.to_ms:
+                    break
+                still_ms += min(one.to_ms, each.to_ms) - max(one.from_ms, each.from_ms)
+    return still_ms

@@ -90,7 +90,7 @@ class Totals:
     """Adds up what all groups lost, as they go by: of most only that is kept."""
 
     def __init__(self) -> None:
-        self.groups = self.rebalances = self.stood_still_ms = 0
+        self.groups = self.rebalances = self.stood_still_ms = self.while_empty_ms = 0
         self.causes: Counter[str] = Counter()
         self.from_ms: int | None = None
         self.to_ms: int | None = None
@@ -105,6 +105,7 @@ class Totals:
             self.groups += 1
             self.rebalances += losses.rebalances
             self.stood_still_ms += losses.stood_still_ms
+            self.while_empty_ms += losses.while_empty_ms
             self.causes.update(cause for each in one.generations for cause in each.causes)
             formed = [each.formed_at for each in one.generations]
             if formed:
@@ -114,15 +115,17 @@ class Totals:
 
     def __str__(self) -> str:
         """Return a sentence: how many rebalances in which time, the most frequent cause, what stood still."""
-        span = often = ""
+        span = often = empty = ""
         if self.from_ms is not None and self.to_ms is not None:
             span = f" from {moment_text(self.from_ms, 'seconds')} to {moment_text(self.to_ms, 'seconds')}"
         if self.causes:
             often = f", {most_often(self.causes)}"
+        if self.while_empty_ms:
+            empty = f", {seconds(self.while_empty_ms)} of it in groups without members"
         return (
             f"{counted(self.groups, 'group')}, {counted(self.rebalances, 'rebalance')}{span}{often};"
             f" partitions stood still for {seconds(self.stood_still_ms)} in all, added up over"
-            " partitions. The worst come first."
+            f" partitions{empty}. The worst come first."
         )
 
 
@@ -331,20 +334,29 @@ def rebalances_of(history: History) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = [heads]
     costs = costs_of(history)
     for one in history.generations[-REBALANCES_MOST:]:
-        partitions, longest_ms, moved = costs.get((one.generation, one.formed_at), Cost())
-        cost = f"{partitions:,} for {seconds(longest_ms)}" if partitions else "–"
+        cost = costs.get((one.generation, one.formed_at), Cost())
         figures = str(one.generation), str(len(one.members)), f"{one.confidence:.0%}"
         rows.append(
             (
                 stamp(one.formed_at),
                 *figures,
                 ", ".join(one.causes),
-                cost,
-                f"{moved:,}" if moved else "–",
+                cost_text(cost),
+                f"{cost.moved:,}" if cost.moved else "–",
                 "; ".join(one.evidence),
             )
         )
     return rows
+
+
+def cost_text(cost: Cost) -> str:
+    """Return the words for a rebalance's cost: how many partitions stood still, for how long at most."""
+    if not cost.partitions:
+        return "–"
+    text = f"{cost.partitions:,} for {seconds(cost.longest_ms)}"
+    if cost.silent_ms:
+        text += f", {seconds(cost.unowned_ms)} of it without an owner"
+    return text + (f"; no members for {seconds(cost.empty_ms)}" if cost.empty_ms else "")
 
 
 def stood_still(stalls: Sequence[Stall]) -> list[tuple[str, ...]]:

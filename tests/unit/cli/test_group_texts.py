@@ -220,6 +220,29 @@ def test_members_that_come_back_to_an_empty_group_read_as_what_stood_still_meanw
     _, told, *_ = (line.strip() for line in story_lines(empty, Cost(4, 5_645, 1)))
 
     assert told == "the group was empty: 4 partitions stood still, up to 5,645 ms (1,200 ms to join), 1 moved"
+    _, told, *_ = (line.strip() for line in story_lines(empty, Cost(4, 5_645, 1, empty_ms=5_600)))
+    assert told.startswith("the group was empty for 5,600 ms: 4 partitions stood still, up to 5,645 ms (")
+
+
+def test_what_only_a_history_knows_is_said_where_a_member_was_silent():
+    told = " ".join(
+        line.strip() for line in story_lines(a_rebalance(why=["session-expired"]), Cost(4, 1_200, 1))
+    )
+
+    assert (
+        "up to 1,200 ms (1,250 ms until all had their assignments; how long a member had been silent before,"
+        " coterie history counts), 1 moved"
+    ) in told
+
+
+@pytest.mark.parametrize(
+    ("missing", "words"),
+    [(1, "generation 6 is not in the story: "), (3, "generations 4 to 6 are not in the story: ")],
+)
+def test_generations_that_are_not_in_the_story_are_named_where_they_would_stand(missing: int, words: str):
+    _, told, *_ = (line.strip() for line in story_lines(a_rebalance(), Cost(4, 1_200, 1, missing=missing)))
+
+    assert told.startswith(words)
 
 
 @pytest.mark.parametrize(

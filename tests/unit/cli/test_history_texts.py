@@ -8,7 +8,7 @@ import pytest
 
 from coterie.base.errors import CoterieError
 from coterie.cli.history.texts import text, texts
-from coterie.history.tables import Generation, History, Move, Stall
+from coterie.history.tables import Generation, History, Move, Replacement, Stall
 
 AT = 1_700_000_000_000
 
@@ -47,12 +47,54 @@ def test_a_group_begins_with_what_it_cost_and_each_rebalance_says_what_it_cost()
     ]
 
 
-def test_a_dead_members_partitions_stood_still_from_its_last_sign_of_life_on():
-    assert "up to 12.0 s" in plain_lines(a_group("g", stood_still_ms=2_000, dead_for_ms=10_000))[4]
+def test_a_dead_members_partitions_stood_still_from_its_last_sign_of_life_on_which_no_story_knows():
+    lines = plain_lines(a_group("g", stood_still_ms=2_000, dead_for_ms=10_000))
+
+    assert lines[4] == "      1 partition stood still, up to 12.0 s (2.0 s of it without an owner), 1 moved"
 
 
-def test_nobody_is_told_of_a_few_milliseconds():
-    assert plain_lines(a_group("g", stood_still_ms=50))[4] == "      1 moved"
+def test_a_few_milliseconds_are_told_as_the_story_tells_them():
+    assert plain_lines(a_group("g", stood_still_ms=50))[4] == (
+        "      1 partition stood still, up to 50 ms, 1 moved"
+    )
+
+
+def test_a_static_members_return_without_a_rebalance_is_no_cost_of_the_one_before():
+    group = a_group("g", stood_still_ms=2_000)
+    back = group.generations[1].formed_at + 30_000
+    returned = group._replace(
+        replacements=(Replacement("g", 2, back, "i-1", "b", "c"),),
+        stalls=(*group.stalls, Stall("g", "t", 1, "no-owner", back - 9_000, back, 2, None)),
+        moves=(*group.moves, Move("g", 2, back, "t", 1, "b", "c", True)),
+    )
+
+    *lines, last = plain_lines(returned)
+
+    assert lines[4] == "      1 partition stood still, up to 2.0 s, 1 moved"
+    assert last == (
+        "  2023-11-14T22:15:50.000Z  i-1 came back under a new member id, without a rebalance:"
+        " 1 partition stood still, up to 9.0 s"
+    )
+
+
+def test_that_nobody_was_in_the_group_while_its_partitions_stood_still_is_said():
+    history = a_group("g", stood_still_ms=50_000)
+    first, last = history.generations
+    left = first._replace(generation=2, formed_at=last.formed_at - 49_000, members=(), leader=None)
+    back = last._replace(generation=3)
+    stalls = (history.stalls[0]._replace(generation=3),)
+    moves = (history.moves[0]._replace(generation=3),)
+    empty = history._replace(generations=(first, left, back), stalls=stalls, moves=moves)
+
+    summary, *lines = plain_lines(empty)
+
+    assert "partitions stood still 50.0 s in all, 49.0 s of it while there were no members;" in summary
+    assert lines[5] == (
+        "      the group was empty for 49.0 s: 1 partition stood still, up to 50.0 s, 1 moved"
+    )
+    assert "for 100.0 s in all, added up over partitions, 98.0 s of it in groups without members." in next(
+        texts([empty, empty], 20)
+    )
 
 
 def test_all_groups_are_summed_up_and_the_worst_comes_first():

@@ -23,9 +23,10 @@ from coterie.history.advice import (
     static_membership,
 )
 from coterie.history.ownership import costs_of
-from coterie.history.report import by_day, rebalances_of, report
+from coterie.history.report import by_day, cost_text, rebalances_of, report
 from coterie.history.tables import History, Stall
 from coterie.simulate.what_if.what_if import backings
+from coterie.story.cost import Cost
 from unit.history.history_rig import CAPTURES, Tale, captured, captured_history
 
 captures = pytest.mark.skipif(not CAPTURES.is_dir(), reason="the captures are not beside this checkout")
@@ -219,6 +220,18 @@ def test_each_rebalance_says_what_stood_still_and_what_moved():
     assert (last[5], last[6]) == (f"{cost.partitions} for {seconds(cost.longest_ms)}", "2")
     assert f"{cost.partitions} partitions stood still, up to {seconds(cost.longest_ms)}, 2 moved" in text(
         history, 9
+    )
+
+
+def test_a_rebalance_says_how_much_of_its_stand_still_had_no_owner_and_no_members():
+    tale = Tale().formed(0, {"a/1": (0, 1, 2)}).commit(500, 80_000, 0, 1, 2)
+    history = tale.formed(80_200, {}).formed(140_200, {"a/2": (0, 1, 2)}).told()
+
+    assert rebalances_of(history)[-1][5] == "3 for 60.2 s; no members for 60.0 s"
+    assert cost_text(Cost(3, 12_000, 1, silent_ms=10_000)) == "3 for 12.0 s, 2.0 s of it without an owner"
+    assert (
+        "partitions stood still for 3 min 1 s in all, added up over partitions, 3 min 0 s of it in groups"
+        in (report([history], title="empty"))
     )
 
 

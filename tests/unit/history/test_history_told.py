@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from coterie.history.from_story import overlaid
+from coterie.history.from_story import BY_COORDINATOR, MISSING, overlaid
 from coterie.history.ownership import STALL_LEAST_MS
 from coterie.history.tables import History
 from unit.history.history_rig import Tale, stalls
@@ -171,3 +171,18 @@ def test_a_rebalance_by_a_clock_that_is_behind_is_the_logs_own_and_no_second_one
 
     assert [one[1:3] for one in known.generations] == [one[1:3] for one in log.generations]
     assert {one.confidence for one in known.generations} == {1.0}
+
+
+def test_a_rebalance_that_the_story_does_not_have_is_inferred_and_says_so():
+    tale = Tale().formed(10_000, {"a/1": (0, 1)}).commit(10_500, 20_000, 0, 1)
+    tale.formed(20_500, {"a/1": (0,), "b/1": (1,)}).commit(21_000, 30_000, 0, 1)
+    tale.formed(30_500, {"a/1": (0, 1)}).commit(31_000, 40_000, 0, 1)
+    log = tale.formed(40_500, {"a/1": (0,), "c/1": (1,)}).told()
+    second = rebalance(2, 20_400, 20_500, a=[0], b=[1])
+    fourth = rebalance(4, 40_400, 40_500, a=[0], c=[1])
+
+    first, *_, third, last = overlaid(log, [second, fourth]).generations
+
+    assert third.evidence == (*log.generations[2].evidence, MISSING)
+    assert last.evidence == (f"{BY_COORDINATOR}: member-joined",)
+    assert first.evidence == log.generations[0].evidence, "from before the story begins"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
 
 import pytest
@@ -28,8 +29,11 @@ def a_first(owned: dict[str, list[int]], **changes: Any) -> dict[str, Any]:
 
 
 def costs_of(*story: dict[str, Any]) -> list[Cost | None]:
-    costs = Costs()
-    return [costs.of(one) for one in story]
+    """Return what each cost; generations that are not numbered follow each other."""
+    costs, numbers = Costs(), count(1)
+    return [
+        costs.of({"generation": next(numbers), **one} if one["kind"] == "rebalance" else one) for one in story
+    ]
 
 
 def test_eager_members_give_up_all_and_cooperative_ones_what_goes_to_others():
@@ -86,3 +90,35 @@ def test_nothing_is_taken_from_a_member_whose_assignment_cannot_be_read():
         Cost(1, 100, 0),
         Cost(2, 100, 0),
     ]
+
+
+def test_a_group_without_members_stands_still_until_it_has_some_and_is_told_apart():
+    owned: dict[str, list[int]] = {"a": [0, 1]}
+    story = a_first(owned), a_rebalance(1_000, {}, left=["a"]), a_rebalance(91_000, {"b": [0, 1]})
+
+    assert costs_of(*story) == [Cost(0, 0, 0), Cost(0, 0, 0), Cost(2, 90_100, 2, empty_ms=90_000)]
+
+
+def test_a_group_that_is_made_anew_takes_nothing_over_from_the_deleted_one_of_its_name():
+    ended = a_first({"a": [0, 1]}), a_rebalance(1_000, {}, left=["a"])
+    anew = a_first({"b": [0]}, at=91_000, formed_at=91_100), a_rebalance(92_000, {"b": [0, 1]})
+    numbers = zip((*ended, *anew), (7, 8, 1, 2), strict=True)
+
+    assert costs_of(*(one | {"generation": number} for one, number in numbers))[2:] == [
+        Cost(0, 0, 0),
+        Cost(1, 100, 0),
+    ]
+
+
+def test_a_generation_that_the_story_does_not_have_may_have_moved_what_the_next_one_moves():
+    """Its coordinator was killed before it wrote that; what each member had, the next one says."""
+    third = a_rebalance(9_000, {"a": [0], "c": [1]}, generation=3)
+    third["members"]["a"]["lost"] = third["members"]["c"]["gained"] = {"orders": [1]}
+
+    assert costs_of(a_first({"a": [0], "c": [1]}), third)[1] == Cost(2, 100, 1, missing=1)
+
+
+def test_of_a_group_whose_end_the_story_does_not_have_nobody_knows_how_long_it_stood_still():
+    back = a_first({"b": [0]}, at=9_000, formed_at=9_100, generation=3, state_before="Empty")
+
+    assert costs_of(a_first({"a": [0]}), back)[1] == Cost(0, 0, 1, missing=1)

@@ -150,7 +150,7 @@ def story_command(group: str, last: int | None, follow: bool, broker: Settings, 
 
     def show(document: Document, cost: Cost | None, names: ShortNames) -> None:
         if output == "json":
-            say_json(document)
+            say_json(document if cost is None else {**document, "cost": cost._asdict()})
             return
         for line in story_lines(document, cost, names, coloured=True):
             click.echo(line)
@@ -179,16 +179,19 @@ async def _story(
     from coterie.base.ids import ShortNames
     from coterie.cli.groups.texts import members_of
     from coterie.client.errors import ClientTimeout
-    from coterie.story.cost import Costs
+    from coterie.story.cost import Costs, is_rebalance
+    from coterie.story.order import dated
     from coterie.story.reader import StoryReader
 
     reader = await StoryReader.open(cluster, group)
     costs = Costs()  # of all rebalances, since each begins with what the one before has led to
     names = ShortNames()  # of all members, so that a name stays the same over the whole story
     entries: deque[tuple[Document, Cost | None]] = deque(maxlen=last)
-    async for document in reader.until_now():
+    documents = [one async for one in reader.until_now()]
+    rebalances = iter(dated(one for one in documents if is_rebalance(one)))
+    for document in documents:
         names.learn(members_of(document))
-        entries.append((document, costs.of(document)))
+        entries.append((document, costs.of(next(rebalances)) if is_rebalance(document) else None))
     for entry in entries:
         show(*entry, names)
     shown = len(entries)

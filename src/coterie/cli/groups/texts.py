@@ -10,6 +10,7 @@ import click
 
 from coterie.base.ids import ShortNames, notes_batches, short_id
 from coterie.base.plain import counted, moment_text, plain
+from coterie.cli.costs import still_text
 from coterie.cli.tables import by_topic, partitions_text, table
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ Document = dict[str, Any]
 INDENT = " " * 26
 WIDTH = 160
 UNREADABLE = "unknown: cannot be read"
+SILENT = frozenset({"session-expired", "poll-interval-exceeded", "rebalance-timed-out", "sync-timed-out"})
+"""Causes of which a member was not heard of for some time before; only its commits say for how long."""
 BATCHES = "A Spark query has committed the numbers of its batches here, no offsets: there is no lag."
 
 
@@ -201,8 +204,10 @@ def rebalance_lines(
     lines = [
         f"generation {document['generation']} with {counted(document['size'], 'member')}"
         f" because {', '.join(document['why'])}{settled}",
-        cost_text(document, cost),
     ]
+    if cost is not None and cost.missing:
+        lines.append(missing_text(document["generation"], cost.missing))
+    lines.append(cost_text(document, cost))
     names = ShortNames([members_of(document)]) if names is None else names
     for member_id, member in document["members"].items():
         mark = "joined " if member_id in document["joined"] else ""
@@ -218,20 +223,35 @@ def cost_text(document: Mapping[str, Any], cost: Cost | None) -> str:
     """
     if not document["size"]:
         return "group ended: nobody is left"
-    still = "no partition stood still"
-    if cost is not None and cost.partitions:
-        still = f"{counted(cost.partitions, 'partition')} stood still, up to {cost.longest_ms:,} ms"
     if document.get("state_before", "") in (None, "Empty"):
         to_join = f"({document['barrier_ms']:,} ms to join)"
         if document["generation"] == 1:
             return f"new group: nobody had worked before {to_join}"
         if cost is None or not cost.partitions:
             return f"the group was empty: nobody worked in it {to_join}"
-        return f"the group was empty: {still} {to_join}, {cost.moved} moved"
+        empty = "" if cost.empty_ms else "the group was empty: "  # since when is not told
+        return f"{empty}{still_text(cost, span_text)} {to_join}, {cost.moved} moved"
     settled = f"{document['stopped_ms']:,} ms until all had their assignments"
     if cost is None:
         return f"{settled}, {counted(document['moved'], 'partition')} moved"
-    return f"{still} ({settled}), {cost.moved} moved"
+    if cost.partitions and SILENT & {*document["why"]}:
+        settled += "; how long a member had been silent before, coterie history counts"
+    return f"{still_text(cost, span_text)} ({settled}), {cost.moved} moved"
+
+
+def span_text(ms: int) -> str:
+    return f"{ms:,} ms"
+
+
+def missing_text(generation: int, missing: int) -> str:
+    """Return the words for generations that are missing in the story before one, and where to look."""
+    which = f"generation {generation - 1} is"
+    if missing > 1:
+        which = f"generations {generation - missing} to {generation - 1} are"
+    return (
+        f"{which} not in the story: the coordinator was killed before it wrote that, or leads no partition of"
+        " __group_story; coterie history infers what happened from the log"
+    )
 
 
 def member_text(member: Mapping[str, Any]) -> str:

@@ -344,9 +344,18 @@ def story_values(segments: list[bytes]) -> Iterator[bytes]:
 
 
 def document(history: History) -> str:
-    """Return a history as a line of JSON."""
+    """Return a history as a line of JSON, with what each rebalance cost as the text has it."""
+    from coterie.history.ownership import costs_of
+
     tables: dict[str, Any] = {
         name: [row._asdict() for row in rows] if isinstance(rows, tuple) else rows
         for name, rows in history._asdict().items()
     }
+    costs = costs_of(history)
+    places = ((one.generation, one.formed_at) for one in history.generations)
+    tables["costs"] = [
+        {"generation": place[0], "formed_at": place[1], **costs[place]._asdict()}
+        for place in places
+        if place in costs
+    ]
     return plain_json(json.dumps(tables, ensure_ascii=False))

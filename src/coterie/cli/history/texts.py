@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import click
 
 from coterie.base.errors import CoterieError
 from coterie.base.plain import counted, moment_text, most_often, plain
+from coterie.cli.costs import still_text
 
 if TYPE_CHECKING:
-    from coterie.history.tables import Generation, History
+    from coterie.history.tables import Generation, History, Replacement
     from coterie.story.cost import Cost
 
-LEAST_MS = 100
-"""A stand-still that is shorter is not printed."""
+SHORT_MS = 1_000
 
 
 def texts(histories: Iterable[History], last: int) -> Iterator[str]:
@@ -47,8 +48,17 @@ def text(history: History, last: int) -> str:
     generations = history.generations[-last:] if last else ()
     lines = [click.style(f"{plain(history.group_id)}: {summary(history)}", bold=True)]
     costs = costs_of(history)
-    for one in generations:
-        lines += rebalance_lines(one, costs.get((one.generation, one.formed_at), Cost()))
+    entries = [
+        (one.formed_at, rebalance_lines(one, costs.get((one.generation, one.formed_at), Cost())))
+        for one in generations
+    ]
+    entries += [
+        (one.at, [replacement_line(one, costs.get((one.generation, one.at), Cost()))])
+        for one in history.replacements[-last:]
+        if generations and one.at >= generations[0].formed_at
+    ]
+    for _, some in sorted(entries, key=itemgetter(0)):
+        lines += some
     lines += [
         f"  {one.kind}, {moment_text(one.from_ms)} to {moment_text(one.to_ms)}: {plain(one.why)}"
         for one in history.waves
@@ -58,15 +68,15 @@ def text(history: History, last: int) -> str:
 
 def summary(history: History) -> str:
     """Return the number of a group's rebalances, their most frequent cause, and their cost."""
-    from coterie.history.advice import seconds
+    from coterie.history.advice import losses_of
 
     parts = [counted(len(history.generations), "rebalance")]
     causes = Counter(cause for one in history.generations for cause in one.causes)
     if causes:
         parts[0] += f", {most_often(causes)}"
-    stood_still = sum(one.to_ms - one.from_ms for one in history.stalls)
-    if stood_still:
-        parts.append(f"partitions stood still {seconds(stood_still)} in all")
+    losses = losses_of(history)
+    if losses.stood_still_ms:
+        parts.append(f"partitions stood still {losses.still_text}")
     if history.moves:
         parts.append(f"{counted(len(history.moves), 'move')} of a partition")
     if history.replacements:
@@ -74,15 +84,25 @@ def summary(history: History) -> str:
     return "; ".join(parts)
 
 
+def span_text(ms: int) -> str:
+    """Return a time: to the millisecond, as the story has it, where rounding would leave nothing of it."""
+    from coterie.history.advice import seconds
+
+    return f"{ms} ms" if ms < SHORT_MS else seconds(ms)
+
+
+def replacement_line(one: Replacement, cost: Cost) -> str:
+    """Return the line of a static member's return without a rebalance, with what stood still until then."""
+    who = plain(one.instance_id)
+    line = f"  {moment_text(one.at)}  {who} came back under a new member id, without a rebalance"
+    return f"{line}: {still_text(cost, span_text)}" if cost.partitions else line
+
+
 def rebalance_lines(one: Generation, cost: Cost) -> list[str]:
     """Return a rebalance in two or three lines: its causes, its cost, and the evidence."""
     what = f"{moment_text(one.formed_at)}  generation {one.generation}, {counted(len(one.members), 'member')}"
     lines = [f"  {what}: {', '.join(one.causes)} ({one.confidence:.0%})"]
-    from coterie.history.advice import seconds
-
-    costs = []
-    if cost.longest_ms >= LEAST_MS:
-        costs.append(f"{counted(cost.partitions, 'partition')} stood still, up to {seconds(cost.longest_ms)}")
+    costs = [still_text(cost, span_text)] if cost.partitions else []
     if cost.moved:
         costs.append(f"{cost.moved} moved")
     if costs:
