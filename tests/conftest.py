@@ -9,6 +9,7 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Generator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -93,18 +94,30 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
     """Have the garbage collector leave alone what is there before the first test: half a million objects of
     pytest, kio and the tests' modules stay to the last, and it would look through them again and again.
     """
+    read_another_part_first(session.config)
     gc.disable()
     try:
         return (yield)
     finally:
         gc.enable()
-        gc.collect()
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
+
+
+def read_another_part_first(config: pytest.Config) -> None:
+    """Have each of several processes that collect all tests begin with another part of them. Where nothing is
+    compiled yet, as in a fresh clone, each would compile all of it, beside each other.
+    """
+    worker = getattr(config, "workerinput", None)
+    if worker is None or config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
+        return
+    files = sorted(str(path) for place in config.args for path in Path(place).rglob("test_*.py"))
+    first = len(files) * int(worker["workerid"].removeprefix("gw")) // worker["workercount"]
+    config.args = files[first:] + files[:first]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -120,8 +133,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Have the longest shares begin first, so that nobody waits for them at the end."""
-    items.sort(key=lambda item: LONGEST_FIRST.get(share_of(item.nodeid), len(LONGEST_FIRST)))
+    """Have the longest shares begin first, so that nobody waits for them at the end. The rest comes by its
+    path, in whichever order it was collected: every process must have the same.
+    """
+    last = len(LONGEST_FIRST)
+    items.sort(
+        key=lambda item: (LONGEST_FIRST.get(share_of(item.nodeid), last), item.nodeid.partition("::")[0])
+    )
 
 
 @pytest.hookimpl(optionalhook=True)

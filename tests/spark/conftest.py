@@ -7,7 +7,6 @@ import os
 import sys
 import uuid
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,9 +19,8 @@ SHORT_SESSION_MS = 2000
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what needs a broker or a Spark session, and give it time: Spark's start takes seconds."""
-    here = Path(__file__).parent
     for item in items:
-        if here not in item.path.parents:
+        if not item.nodeid.startswith("tests/spark/"):
             continue
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
