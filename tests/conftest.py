@@ -63,6 +63,8 @@ LONGEST_FIRST = {share: place for place, share in enumerate(LONGEST)}
 # all of its modules again, and a JVM's optimising compiler costs more here than it ever gives back.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+# Spark looks for the machine's address by its name, which a bare one does not know.
+os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 # Whoever starts the tests may ignore SIGHUP, as nohup does. What they start would, too, and be right.

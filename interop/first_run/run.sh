@@ -37,7 +37,8 @@ inside() {
     local user=$1 home=$HOME_OF_USER
     [ "$user" = root ] && home=/root
     unshare --mount --pid --fork --kill-child bash -c '
-        mount -t proc proc "$1/proc" && mount --bind /dev "$1/dev" && mount -t tmpfs -o mode=1777 tmpfs "$1/dev/shm"
+        mount -t proc proc "$1/proc" && mount --bind /dev "$1/dev" && mount -t tmpfs -o mode=1777 tmpfs "$1/dev/shm" &&
+            mount --bind /dev/pts "$1/dev/pts"
         exec chroot --userspec="$2" "$1" /usr/bin/env -i HOME="$3" USER="$2" LANG=C.UTF-8 PATH=/usr/local/bin:/usr/bin:/bin \
             PIP_CERT="$5" SSL_CERT_FILE="$5" sh -c "$4"
     ' inside "$debian" "$user" "$home" "$2" "$CERTIFICATES"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -199,7 +200,7 @@ def test_a_script_between_does_not_hide_who_started_python(sleeper):
         python = int(shell.stdout.readline())
 
         assert starter_of(python) == starter_of(shell.pid) is not None
-        subprocess.run(["kill", str(python)], check=True)
+        os.kill(python, signal.SIGTERM)
 
 
 def test_who_started_a_process_that_is_gone_is_not_known():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import shlex
 import signal
 import socket
 import struct
@@ -428,7 +429,8 @@ def test_a_broker_whose_standard_files_are_closed_serves(tmp_path: Path):
     """Else a log's file or a socket gets their numbers."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
-    words = f"exec {sys.executable} -m coterie serve --listen 127.0.0.1:{port} --data {tmp_path} <&- >&- 2>&-"
+    given = ["--listen", f"127.0.0.1:{port}", "--data", str(tmp_path)]
+    words = f"exec {shlex.join([sys.executable, '-m', 'coterie', 'serve', *given])} <&- >&- 2>&-"
     with subprocess.Popen(["sh", "-c", words]) as process:
         try:
             while process.poll() is None:

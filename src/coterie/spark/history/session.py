@@ -41,6 +41,8 @@ def a_session(master: str) -> Iterator[SparkSession]:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     named = SparkSession.builder.appName("coterie history")
     remote = master.startswith(REMOTE)
+    if master.startswith("local"):  # it looks its own name up otherwise, which not every machine knows
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = named.remote(master) if remote else named.master(master)
     for name, value in SETTINGS.items():
         if name.startswith(OF_A_SESSION) or not remote:  # the rest is the server's own

@@ -187,10 +187,15 @@ class Connections:
 
 
 def _parts_of(url: str) -> SplitResult:
-    try:
-        return urlsplit(url)
-    except ValueError as error:
-        raise CoterieError(f"a store's address is no URL: {error}") from None
+    """Return the parts of a URL. Python knows one host in each, and newer ones refuse an IPv6 address behind
+    another host: what names the hosts is cut out before.
+    """
+    scheme, slashes, rest = url.partition("//")
+    named = re.split(r"[/?#]", rest, maxsplit=1)[0]
+    hosts = named.rpartition("@")[2]
+    if hosts.count("[") != hosts.count("]"):
+        raise CoterieError("a store's address is no URL: Invalid IPv6 URL")
+    return urlsplit(scheme + slashes + rest.removeprefix(named))._replace(netloc=named)
 
 
 def _hosts_of(named: str, query: Mapping[str, str]) -> list[tuple[str | None, int]]:
