@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import json
 import re
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, pairwise
+from itertools import chain, islice, pairwise
 from typing import Any
 
 from coterie.base.errors import Corrupt
 from coterie.base.reasons import inferred
 from coterie.history.ownership import NO_PROGRESS, Ended, Owner, Owners, before_next, stalls_of
 from coterie.history.tables import Assignment, Generation, History, Ownership, Stall
-from coterie.story.cost import COOPERATIVE, given_up, owners_of
+from coterie.story.cost import COOPERATIVE, given_up, is_assigned, owners_of
 from coterie.story.order import CLOCKS_APART_MS, dated, in_story_order
 
 BY_COORDINATOR = "told by the coordinator"
@@ -302,21 +302,30 @@ def timed(history: History, story: Sequence[Mapping[str, Any]]) -> History:
     began = {one["formed_at"]: one for one in story}
     formed = sorted(one.formed_at for one in history.generations)
     tenures = list(history.ownership)
-    moved: dict[tuple[str, int, int], int] = {}
+    ends: dict[tuple[str, int], list[tuple[int, int, int]]] = defaultdict(list)
     for place, (one, after) in enumerate(pairwise([*tenures, None])):
         assert one is not None
         heir = after if after is not None and (after.topic, after.partition) == where(one) else None
         to_ms = gave_up(one, heir, formed, began)
         if to_ms is not None and one.to_ms is not None:
-            moved[(*where(one), one.to_ms)] = to_ms
+            ends[where(one)].append((one.from_ms, one.to_ms, to_ms))
             tenures[place] = one._replace(to_ms=to_ms)
-    silent = [
-        one._replace(to_ms=max(one.from_ms, moved.get((one.topic, one.partition, one.to_ms), one.to_ms)))
-        for one in history.stalls
-        if one.kind == NO_PROGRESS
-    ]
+    silent = [while_owned(one, ends[where(one)]) for one in history.stalls if one.kind == NO_PROGRESS]
     stalls = stalls_of(history.group_id, tenures, {}, silent, ends=ends_of(history.generations, began))
     return history._replace(ownership=tuple(tenures), stalls=tuple(stalls))
+
+
+def while_owned(one: Stall, ends: Iterable[tuple[int, int, int]]) -> Stall:
+    """Return a stand-still of an owner, as far as it had the partition.
+
+    `ends` has the owners who gave it up at another time than the log says: since when they had it, until when
+    by the log, and until when.
+    """
+    for from_ms, logged_ms, to_ms in ends:
+        if from_ms <= one.from_ms and one.to_ms <= logged_ms:
+            until_ms = to_ms if one.to_ms == logged_ms else min(one.to_ms, to_ms)
+            return one._replace(to_ms=max(one.from_ms, until_ms))
+    return one
 
 
 def where(one: Ownership | Stall) -> tuple[str, int]:
@@ -330,15 +339,25 @@ def gave_up(
     log.
 
     Cooperative members that stay keep what they have until the generation is formed, and a static member that
-    comes back hands on without any.
+    comes back hands on without any. Of a generation that was cut short before it was assigned, the log does
+    not know.
     """
     after = len(formed) if one.to_ms is None else bisect_left(formed, one.to_ms)
+    for formed_ms in islice(formed, bisect_right(formed, one.from_ms), after):
+        cut_short = began.get(formed_ms)
+        if cut_short is not None and not is_assigned(cut_short) and gives_up(one, cut_short):
+            return max(one.from_ms, int(cut_short["at"]))
     if after == len(formed) or (heir is not None and heir.from_ms < formed[after]):
         return None
     rebalance = began.get(formed[after])
-    if rebalance is None or (rebalance["protocol"] == COOPERATIVE and one.member_id not in rebalance["left"]):
+    if rebalance is None or not gives_up(one, rebalance):
         return None
     return max(one.from_ms, int(rebalance["at"]))
+
+
+def gives_up(one: Ownership, rebalance: Mapping[str, Any]) -> bool:
+    """Return whether an owner gives up what it has as a rebalance begins, whoever has it afterwards."""
+    return rebalance["protocol"] != COOPERATIVE or one.member_id in rebalance["left"]
 
 
 def filled(history: History, story: Iterable[Mapping[str, Any]]) -> History:

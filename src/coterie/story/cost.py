@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from coterie.base.ids import TopicPartition
 
 COOPERATIVE = "cooperative-sticky"
-EMPTY = "Empty"
+EMPTY, COMPLETING = "Empty", "CompletingRebalance"
 Document = Mapping[str, Any]
 """A rebalance as `__group_story` holds it."""
 
@@ -48,6 +48,14 @@ def is_rebalance(document: Document) -> bool:
     return document.get("kind") == "rebalance"
 
 
+def is_assigned(document: Document) -> bool:
+    """Return whether a generation came to be assigned: in one that is cut short before, nobody has anything.
+
+    Its eager members have given up what they had nevertheless, and its log does not have it.
+    """
+    return document.get("state") != COMPLETING
+
+
 def owners_of(document: Document) -> dict[TopicPartition, str]:
     """Return the member id of each partition's owner after a rebalance."""
     return {
@@ -64,17 +72,18 @@ def given_up(
     """Yield each partition that its owner gives up for a rebalance, and when (ms).
 
     `held` are the owners before it, `owners` those after it. Nothing is taken from an owner of which the
-    rebalance does not say what it has.
+    rebalance does not say what it has; nor from a cooperative one that stays, where nothing was assigned.
     """
     members = document["members"]
+    assigned = is_assigned(document)
     unknown = {member_id for member_id, one in members.items() if not one.get("partitions_known", True)}
     eager = document["protocol"] != COOPERATIVE
     for partition, owner in held.items():
         after = owners.get(partition)
         if after is None and owner in unknown:
             continue
-        if eager or after != owner:
-            stays = not eager and owner in members
+        stays = not eager and owner in members
+        if eager or (after != owner and (assigned or not stays)):
             yield partition, document["formed_at" if stays else "at"]
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from coterie.history.from_story import BY_COORDINATOR, MISSING, overlaid
+import pytest
+
+from coterie.history.from_story import BY_COORDINATOR, MISSING, history_of_story, overlaid
 from coterie.history.ownership import STALL_LEAST_MS
 from coterie.history.tables import History
 from unit.history.history_rig import Tale, stalls
@@ -186,3 +188,23 @@ def test_a_rebalance_that_the_story_does_not_have_is_inferred_and_says_so():
     assert third.evidence == (*log.generations[2].evidence, MISSING)
     assert last.evidence == (f"{BY_COORDINATOR}: member-joined",)
     assert first.evidence == log.generations[0].evidence, "from before the story begins"
+
+
+@pytest.mark.parametrize(("protocol", "since_ms"), [("range", 20_500), ("cooperative-sticky", 40_500)])
+def test_eager_members_gave_up_what_they_had_for_a_generation_that_was_cut_short_and_never_stored(
+    protocol: str, since_ms: int
+):
+    """It was told as the time of an owner that read nothing."""
+    tale = Tale().formed(10_000, {"a/1": (0, 1)}, owned={"a/1": (0, 1)})
+    tale.generation = 2
+    log = tale.formed(40_500, {"a/1": (0,)}, owned={"a/1": (0, 1)}).formed(50_500, {"a/1": (0, 1)}).told()
+    story = [
+        rebalance(1, 7_000, 10_000, protocol=protocol, a=[0, 1]),
+        rebalance(2, 20_500, 21_000, protocol=protocol, a=[]) | {"state": "CompletingRebalance"},
+        rebalance(3, 40_000, 40_500, protocol=protocol, a=[0]),
+        rebalance(4, 50_000, 50_500, protocol=protocol, a=[0, 1]),
+    ]
+    known = overlaid(log, story)
+
+    assert [*stalls(known, "no-owner", 1)] == [(since_ms, 50_500)]
+    assert [*stalls(history_of_story("g", story), "no-owner", 1)] == [(since_ms, 50_500)]

@@ -48,6 +48,20 @@ def test_eager_members_give_up_all_and_cooperative_ones_what_goes_to_others():
     assert costs_of(*cooperative) == [Cost(0, 0, 0), Cost(0, 0, 0), Cost(1, 200, 1)]
 
 
+@pytest.mark.parametrize(
+    ("protocol", "cost"), [("range", Cost(2, 1_100, 1)), ("cooperative-sticky", Cost(1, 1_100, 1))]
+)
+def test_in_a_generation_that_is_cut_short_cooperative_members_keep_what_they_have(protocol: str, cost: Cost):
+    """The one that left has given up its own, as eager ones all."""
+    before = a_first({"a": [0], "b": [1]}, protocol=protocol)
+    cut_short = a_rebalance(1_000, {"a": []}, protocol=protocol, state="CompletingRebalance", left=["b"])
+
+    assert costs_of(before, cut_short, a_rebalance(2_000, {"a": [0, 1]}, protocol=protocol))[1:] == [
+        Cost(0, 0, 0),
+        cost,
+    ]
+
+
 def test_what_a_member_leaves_behind_stands_still_from_the_beginning_of_the_rebalance():
     before = a_first({"a": [0], "b": [1]}, protocol="cooperative-sticky")
     after = a_rebalance(1_000, {"a": [0, 1]}, left=["b"], protocol="cooperative-sticky")
