@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from coterie.base.errors import CoterieError
 from coterie.base.ids import TopicPartition
 from coterie.spark.source import planner
 from coterie.spark.source.batch import groups_of
@@ -115,6 +116,10 @@ class Application:
         self.checkpoint = Checkpoint()
         self.process = Process(name)
         self.session: GroupSession | None = None
+        # What is heard of ends goes by chance of its own: without it the seed's course is what it was.
+        self.ears = random.Random(f"{scene.seed} {name}")
+        self.deaf_chance = self.ears.choice((0.0, 0.3, 1.0)) if scene.hears else 1.0
+        self.said: set[asyncio.Task[None]] = set()
         self.lives = 0
 
     # -- lives
@@ -151,6 +156,9 @@ class Application:
         """Take away what a process that ended leaves in this one."""
         self.process.kill()
         session, self.session = self.session, None
+        for task in self.said:
+            task.cancel()
+        await asyncio.gather(*self.said, return_exceptions=True)
         if session is not None:
             if session._membership is not None:
                 await session._membership.abandon()
@@ -229,6 +237,32 @@ class Application:
         await self.step()
         self.checkpoint.finished = number
         self.scene.tell(f"{self.process.name} has done {number}")
+        self.say_ended(document.plan)
+
+    def say_ended(self, plan: int) -> None:
+        """Have the session hear that a batch has ended: mostly at once, or late, again, or not at all; and
+        of batches that are long over, or of somebody else's.
+        """
+        if self.ears.random() < self.deaf_chance:
+            return
+        for _ in range(self.ears.choice((1, 1, 2))):
+            self.say_later(plan, self.ears.choice((0.0, 0.01, 0.3, 5.0)))
+        if self.ears.random() < 0.3:
+            self.say_later(plan + self.ears.choice((-1, -3, 1_000)), self.ears.random() * 5)
+
+    def say_later(self, plan: int, delay_s: float) -> None:
+        """Have the session hear of a plan after a while, if it lives then."""
+        session, process = self.session, self.process
+        assert session is not None
+
+        async def say() -> None:
+            await asyncio.sleep(delay_s)
+            if not process.dead and self.session is session:
+                with suppress(CoterieError):  # who is asked for the next batch raises it again
+                    await session.batch_ended(plan)
+
+        self.said.add(task := asyncio.create_task(say()))
+        task.add_done_callback(self.said.discard)
 
     async def work(self) -> None:
         """Let the time of a batch pass, maybe more than the group has patience for."""
@@ -249,8 +283,10 @@ def ranges_of(ranges: Any) -> str:
 class Scene(Watcher):
     """A topic, the applications that share it, and what must hold."""
 
-    def __init__(self, loop: VirtualLoop, seed: int) -> None:
+    def __init__(self, loop: VirtualLoop, seed: int, *, hears: bool) -> None:
         self.loop, self.seed, self.chance = loop, seed, random.Random(seed)
+        self.hears = hears
+        """Whether applications may hear that a batch has ended before they are asked for the next."""
         self.broker = VirtualBroker(
             loop,
             seed=self.chance.getrandbits(32),
@@ -383,9 +419,9 @@ class Scene(Watcher):
 STRATEGIES = ("range", "cooperative-sticky", "sticky", "roundrobin", "cooperative-sticky,range")
 
 
-def scene_of(loop: VirtualLoop, seed: int) -> Scene:
+def scene_of(loop: VirtualLoop, seed: int, *, hears: bool = True) -> Scene:
     """Return the scene of a seed."""
-    scene = Scene(loop, seed)
+    scene = Scene(loop, seed, hears=hears)
     chance = scene.chance
     partitions = chance.randint(1, 5)
     scene.broker.node.topic_manager.create_topic("t", partitions=partitions)
@@ -436,12 +472,12 @@ def habits_of(chance: random.Random, poll_ms: int) -> Habits:
     )
 
 
-def play(seed: int, *, troubled_s: float = TROUBLED_S) -> Scene:
+def play(seed: int, *, troubled_s: float = TROUBLED_S, hears: bool = True) -> Scene:
     """Live through a seed; raises what is wrong with it."""
     scenes: list[Scene] = []
 
     async def main(loop: VirtualLoop) -> Scene:
-        scenes.append(scene_of(loop, seed))
+        scenes.append(scene_of(loop, seed, hears=hears))
         await scenes[0].play(troubled_s)
         return scenes[0]
 

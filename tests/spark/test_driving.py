@@ -14,14 +14,17 @@ BRIEFLY_S = 20.0
 WRONG = r"nobody has read|goes back|belongs to|not all is read"
 # Seeds that find a rule that is wrong, in the order in which they are tried.
 FINDS = {
-    "the_logged_batch": (3, 15, 24),
-    "whoever_planned_it": (163, 207),
+    "the_logged_batch": (15, 24, 34),
+    "whoever_planned_it": (163,),
     "a_part_for_the_whole": (0, 1, 2),
-    "any_offset": (14, 17, 27),
+    "any_offset": (17, 27),
+    "any_end": (3, 4, 5),
     "what_is_not_owned": (3, 4, 7),
     "what_is_owned_again": (97, 153, 228),
     "what_is_nobody_s": (10432, 11716, 14425),
 }
+# These are so rare that their seeds are lived through as they were found: with ends that nobody hears of.
+UNHEARD = {"what_is_owned_again", "what_is_nobody_s"}
 
 
 @pytest.fixture(autouse=True)
@@ -45,12 +48,12 @@ def test_whoever_dies_when_all_is_read_before_it_is_committed(first):
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_rule_that_is_wrong_is_found(name):
     with FAULTS[name](), pytest.raises(AssertionError, match=WRONG):
-        play_all(FINDS[name])
+        play_all(FINDS[name], hears=name not in UNHEARD)
 
 
 @pytest.mark.parametrize("seed", FINDS["what_is_nobody_s"])
 def test_what_a_static_member_had_to_give_up_when_it_ended_does_not_stay_nobody_s(seed):
-    play(seed)
+    play(seed, hears=False)
 
 
 def test_a_seed_is_lived_through_the_same_way_again():

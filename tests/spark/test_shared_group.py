@@ -115,7 +115,9 @@ from pathlib import Path
 from coterie.spark.source.options import parse
 from coterie.spark.source.group.shared_group import SharedGroupCheck
 options = parse({{"kafka.bootstrap.servers": "h:1", "group.id": "g", "subscribe": "t"}}, streaming=True)
-SharedGroupCheck(options, starter={ONE_QUERY!r}, application=1, folder=Path(sys.argv[1])).check()
+folder = Path(sys.argv[1])
+SharedGroupCheck(options, starter={ONE_QUERY!r}, application=1, name="theirs", folder=folder).check()
+(folder / "theirs.sock").touch()
 os._exit(9)
 """
 
@@ -123,11 +125,12 @@ os._exit(9)
 def test_what_a_killed_process_has_left_is_taken_away(reader, tmp_path):
     folder = tmp_path / "readers"
     assert subprocess.run([sys.executable, "-c", KILLED, folder], check=False).returncode == 9
-    assert len([*folder.iterdir()]) == 1
+    assert {one.name for one in folder.iterdir()} == {"theirs.json", "theirs.sock"}
 
     reader().check()
 
-    assert len([*folder.iterdir()]) == 1
+    [own] = folder.iterdir()
+    assert own.stem != "theirs"
 
 
 @pytest.mark.parametrize("said", ["", "[]", "{}", '{"group": "g"}', '{"addresses": null, "topics": 7}'])

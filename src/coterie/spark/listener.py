@@ -5,6 +5,8 @@
     listener.latest[query.id]
 
 It also warns of what a source cannot see: that a query in a group keeps state, which follows no partition.
+And it tells readers which of their batches are done, so that these are committed at once; a
+`BatchEndListener` does nothing else.
 """
 
 import json
@@ -14,6 +16,8 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.listener import (
     QueryIdleEvent,
     QueryProgressEvent,
@@ -22,8 +26,10 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
     StreamingQueryProgress,
 )
+from pyspark.sql.streaming.query import StreamingQueryManager
 
 from coterie.base.ids import TopicPartition
+from coterie.spark.batch_ends import tell_end
 from coterie.spark.source.offsets import GroupDocument, Rebalance
 
 log = logging.getLogger("coterie.spark")
@@ -85,9 +91,14 @@ def groups_of(progress: StreamingQueryProgress) -> list[GroupProgress]:
             document=GroupDocument.of(found, group=found["group"]),
             stateful=bool(progress.stateOperators),
         )
-        for source in progress.sources
-        if (found := document_of(source.endOffset)) is not None
+        for found in documents_of(progress)
     ]
+
+
+def documents_of(progress: StreamingQueryProgress) -> list[Mapping[str, Any]]:
+    """Return the offset document of each source that is a member of a group, of a batch that is done."""
+    found = (document_of(source.endOffset) for source in progress.sources)
+    return [one for one in found if one is not None]
 
 
 def document_of(offset: str | Mapping[str, Any] | None) -> Mapping[str, Any] | None:
@@ -100,7 +111,57 @@ def document_of(offset: str | Mapping[str, Any] | None) -> Mapping[str, Any] | N
     return found if a_members else None
 
 
-class GroupListener(StreamingQueryListener):
+class BatchEndListener(StreamingQueryListener):
+    """Tells readers which of their batches are done: those are committed before the next is planned."""
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
+        """Do nothing: no batch is done yet."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
+        """Tell whoever has planned the batch, and wait for nothing."""
+        for document in documents_of(event.progress):
+            tell_end(document)
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
+        """Do nothing: Spark logs no offsets while a query is idle."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
+        """Do nothing: whoever read for the query is gone."""
+
+
+WATCHED: set[str] = set()
+"""Sessions of which progress is told to readers, by their ids."""
+
+
+def watch(spark: SparkSession) -> None:
+    """Have the batches of all queries of a session committed as soon as they are done. Once is enough."""
+    try:
+        session = str(spark._jsparkSession.sessionUUID())
+    except (AttributeError, PySparkException):  # over Spark Connect
+        session = str(getattr(spark, "session_id", id(spark)))
+    if session not in WATCHED:
+        WATCHED.add(session)
+        spark.streams.addListener(BatchEndListener())
+
+
+def watch_query(batch: DataFrame, query: str | None) -> None:
+    """Watch the session whose query a batch of `foreachBatch` is of: the batch's own is a copy, whose
+    listeners hear nothing. Over Spark Connect nothing is done.
+    """
+    try:
+        own: Any = batch.sparkSession
+        query_id = own._jvm.java.util.UUID.fromString(query)
+        session = own._jsparkSession.sharedState().activeStreamingQueries().get(query_id).sparkSession()
+        manager, session_id = StreamingQueryManager(session.streams()), str(session.sessionUUID())
+    except Exception as error:  # noqa: BLE001  it is Spark's inside, which others may have built otherwise
+        log.debug("batches are committed with the next plan: no session is found to listen to (%r)", error)
+        return
+    if session_id not in WATCHED:
+        WATCHED.add(session_id)
+        manager.addListener(BatchEndListener())
+
+
+class GroupListener(BatchEndListener):
     """Keeps the latest of every query that is a member, logs its rebalances, and tells whoever asked."""
 
     def __init__(self, *, on_progress: Callback | None = None, on_rebalance: Callback | None = None) -> None:
@@ -108,11 +169,9 @@ class GroupListener(StreamingQueryListener):
         """By query; one entry for each of its sources that is in a group."""
         self._on_progress, self._on_rebalance = on_progress, on_rebalance
 
-    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
-        """Do nothing: the query has not joined yet."""
-
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
-        """Take note of a batch."""
+        """Take note of a batch, and tell whoever has planned it."""
+        super().onQueryProgress(event)
         found = groups_of(event.progress)
         if not found:
             return
@@ -122,9 +181,6 @@ class GroupListener(StreamingQueryListener):
             self._compare(before.get(one.group), one)
             if self._on_progress is not None:
                 self._on_progress(one)
-
-    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
-        """Do nothing: Spark logs no offsets while a query is idle."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
         """Forget the query."""

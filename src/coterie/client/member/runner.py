@@ -165,12 +165,16 @@ class Membership:
         failure = self._failure or self.member.failure
         if failure is not None:
             raise failure
-        self.member.called(self.now_ms())
-        self.wake()
+        self.note_alive()
         self._raise_pending_error()
         if self._refusal is not None:
             refusal, self._refusal = self._refusal, None
             raise refusal
+
+    def note_alive(self) -> None:
+        """Note a sign of life of an application that is not there to hear of anything."""
+        self.member.called(self.now_ms())
+        self.wake()
 
     def _raise_pending_error(self) -> None:
         pending_error = self.member.pending_error()

@@ -48,16 +48,25 @@ class Ledger:
         self._rules = Rules.of(once=once, late=late)
         self._reached: dict[TopicPartition, int] = {}
         """What we have committed: a table that has less has lost it."""
+        self._watched = False
         self.outcome = Outcome(0, 0, 0)
         """What became of all the rows that this object was given."""
 
     def write(self, batch: Any, batch_id: int) -> None:
-        """Write a batch, for `foreachBatch`. Its rows must have the columns topic, partition and offset."""
+        """Write a batch, for `foreachBatch`. Its rows must have the columns topic, partition and offset.
+
+        The first has the batches of its session committed as soon as they are done (`coterie.spark.watch`).
+        """
         from pyspark.sql.pandas.types import to_arrow_schema
+
+        from coterie.spark.listener import watch_query
 
         schema = deltas(to_arrow_schema(batch.schema, timezone="UTC"))
         refuse_without_place(schema.names)
         query = query_of(batch)
+        if not self._watched:
+            self._watched = True
+            watch_query(batch, query)
         self._rules.refuse_query(query)
         self._place.make()
         writer = writer_to(self._place, tag_of(self.group), schema)

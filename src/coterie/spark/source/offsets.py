@@ -78,6 +78,8 @@ class GroupDocument:
     lag: Mapping[TopicPartition, int] = field(default_factory=dict)
     """How many offsets of each owned partition are left when the batch is done."""
     rebalance: Rebalance = UNKNOWN
+    reader: str = ""
+    """Where the process that planned it hears that it is done; nothing where it does not (`batch_ends`)."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the document as Spark logs it."""

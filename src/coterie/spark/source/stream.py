@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import wait
 from types import FrameType
 from typing import Any, TypeVar
+from uuid import uuid4
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -23,6 +24,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from coterie.client.blocking.loop import LoopThread
+from coterie.spark.batch_ends import BatchEnds
 from coterie.spark.source.batch import groups_of, shared_by, tasks_for
 from coterie.spark.source.group.pacing import LONGEST_WAIT_S
 from coterie.spark.source.group.session import GroupSession
@@ -121,22 +123,26 @@ class MemberReader(StreamReader):
         self.group = options.member.group_id
         self._session: GroupSession | None = None
         self._shared_group: SharedGroupCheck | None = None
+        self._ends: BatchEnds | None = None
         self._read: GroupDocument | None = None
         """The batch that Spark last asked the tasks of."""
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state that executors need: the options."""
-        return {**super().__getstate__(), "_session": None, "_shared_group": None}
+        return {**super().__getstate__(), "_session": None, "_shared_group": None, "_ends": None}
 
     @property
     def session(self) -> GroupSession:
         """The membership's side of the query, on its loop."""
         if self._session is None:
+            name = uuid4().hex
             self._shared_group = SharedGroupCheck(
-                self.options, starter=starter_of(os.getpid()), application=self.parent
+                self.options, starter=starter_of(os.getpid()), application=self.parent, name=name
             )
             self._shared_group.check()
-            self._session = self.made(GroupSession)
+            self._session = session = self.made(GroupSession)
+            self._ends = BatchEnds(session.has_ended, session.batch_ended)
+            session.heard_at = name if self.ask(self._ends.open(name)) else ""
             leave_on_sigterm(self)
         return self._session
 
@@ -149,7 +155,9 @@ class MemberReader(StreamReader):
         self.ask(self.session.prepare())
 
     def latestOffset(self, start: Document, limit: ReadLimit | None = None) -> Document:  # noqa: N802
-        """Commit the batch that `start` describes, which is done; return the next, or `start` if none."""
+        """Commit the batch that `start` describes, which is done, unless that was heard of and it is; return
+        the next, or `start` if none.
+        """
         last = GroupDocument.of(start, group=self.group)
         planned = self.ask(self.session.plan(last, rows_of(limit)))
         if self._shared_group is not None:  # a pattern's topics and the cluster are known by now
@@ -196,6 +204,8 @@ class MemberReader(StreamReader):
         session, self._session = self._session, None
         try:
             if session is not None:
+                if self._ends is not None:
+                    self.ask(self._ends.close())
                 self.ask(session.close())
         finally:
             if self._shared_group is not None:

@@ -96,12 +96,18 @@ class GroupSession(Planner):
         self._planned: tuple[int, Mapping[Range, Range | None]] | None = None
         self._given: tuple[int, tuple[Range, ...]] | None = None
         """The plan that tasks were last given, and what of its ranges they read up to the end."""
+        self._under_way: GroupDocument | None = None
+        """The batch that tasks were last given."""
+        self._turn = asyncio.Lock()
+        """Held by who plans, or commits what has ended."""
         self._query: str | None = None
         """What notes call this query; nothing where tasks commit: their commits would take the notes away."""
         self._positions_known: dict[TopicPartition, int] | None = None
         """Where each partition of the topics stood, as far as is known; not those that were added since."""
         self._asked_in: Generation | None = None
         """The generation in which was asked last where those stand that others own."""
+        self.heard_at = ""
+        """The name by which this process hears that batches are done; nothing where it does not."""
         self.reader = NO_MEMBER
         """Who reads the batch under way: a replayed one is read by the member of now."""
         self._pace = PollIntervalCheck(self.settings)
@@ -172,6 +178,10 @@ class GroupSession(Planner):
         Waits 250 ms at most, less where it would hold other sources up; but with AvailableNow for whatever
         must be, since there None ends the query.
         """
+        async with self._turn:
+            return await self._plan(last, most)
+
+    async def _plan(self, last: GroupDocument, most: int | None) -> GroupDocument | None:
         self._seen = None
         self._pace.called(self.clock.time())
         until = self.clock.time() + self.other_sources.longest_wait_s()
@@ -187,6 +197,29 @@ class GroupSession(Planner):
             elif left_s <= 0:
                 return None
             await self._wait(membership, left_s)
+
+    def has_ended(self, plan: int) -> bool:
+        """Return whether it is news that Spark has finished the batch of a plan: tasks were given it here,
+        and nothing later, and it is not committed yet.
+        """
+        return self._under_way is not None and self._under_way.plan == plan and self._settled != plan
+
+    async def batch_ended(self, plan: int) -> None:
+        """Commit the batch of a plan, which Spark has finished, before the next one is asked for. What is no
+        news changes nothing; what cannot be committed now is committed with the next plan.
+        """
+        while self.has_ended(plan):
+            async with self._turn:
+                membership, batch = self._membership, self._under_way
+                if not self.has_ended(plan) or membership is None or batch is None:
+                    return
+                membership.note_alive()  # what Spark has to hear of waits for its next call
+                self._pace.called(self.clock.time())
+                self._seen = None
+                if await self._look(membership, batch):
+                    await self._settle(membership, batch)
+            if self.has_ended(plan):
+                await membership.moved(LONGEST_WAIT_S)
 
     async def _wait(self, membership: Membership, left_s: float) -> None:
         """Wait for the membership to move, or a little for records to come."""
@@ -464,6 +497,7 @@ class GroupSession(Planner):
             owned=tuple(sorted(membership.owned)),
             lag=self._lag_after(ranges),
             rebalance=Rebalance(self._barrier.assigned_at, membership.member.wanted_why or FIRST_JOIN),
+            reader=self.heard_at,
         )
 
     def _positions(self) -> dict[TopicPartition, int]:
@@ -512,6 +546,7 @@ class GroupSession(Planner):
         known = self._planned[1]
         found = [known.get(piece, piece) for piece in wanted]
         self._given = (document.plan, covered(document.ranges, found))
+        self._under_way = document
         return found
 
     async def _replay(self, document: GroupDocument, pieces: list[Range]) -> list[Range | None]:

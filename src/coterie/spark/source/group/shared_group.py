@@ -10,7 +10,6 @@ sources of one query.
 import json
 import logging
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -20,6 +19,7 @@ from uuid import uuid4
 
 from coterie.arrow.folders import own_folder
 from coterie.base.errors import CoterieError
+from coterie.spark.batch_ends import readers_folder, socket_of
 from coterie.spark.source.options import Selection, SourceOptions
 
 try:
@@ -82,8 +82,15 @@ class SharedGroupCheck:
     """One reader's word, and its look at the others'. All of it is over when the process ends, however."""
 
     def __init__(
-        self, options: SourceOptions, *, starter: str | None, application: int, folder: Path | None = None
+        self,
+        options: SourceOptions,
+        *,
+        starter: str | None,
+        application: int,
+        name: str = "",
+        folder: Path | None = None,
     ) -> None:
+        """`name` is the reader's, by which it is also told that batches are done; one is made if none is."""
         assert options.member is not None
         self.entry = ReaderEntry(
             application=application,
@@ -93,9 +100,8 @@ class SharedGroupCheck:
             topics=tuple(sorted(options.selection.topics)),
             pattern=options.selection.pattern,
         )
-        user = os.getuid() if fcntl is not None else ""
-        self._folder = folder or Path(tempfile.gettempdir()) / f"coterie-readers-{user}"
-        self._path = self._folder / f"{uuid4().hex}.json"
+        self._folder = folder or readers_folder()
+        self._path = self._folder / f"{name or uuid4().hex}.json"
         self._own: int | None = None
         """The file of this name, open and locked."""
         self._written: ReaderEntry | None = None
@@ -158,6 +164,7 @@ class SharedGroupCheck:
                     said = json.load(file)
                     yield ReaderEntry(**said | {name: tuple(said[name]) for name in ("addresses", "topics")})
                 else:
+                    socket_of(path.stem, self._folder).unlink(missing_ok=True)
                     path.unlink()
 
     def close(self) -> None:
