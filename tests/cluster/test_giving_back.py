@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 from coterie.broker.cluster.changes import Changed, GiveLeadership, NotChanged, PartitionKey, Why
-from coterie.broker.cluster.giving_back import AFTER_MS, AT_ONCE, GivingBack
+from coterie.broker.cluster.giving_back import AFTER_MS, AT_ONCE, GOES_LAST, HANDED_BYTES, GivingBack
 from coterie.broker.cluster.image import BrokerRow, BrokerState, Delta, Image, PartitionRow, TopicRow
 
 TOPIC = UUID(int=1)
@@ -109,6 +109,28 @@ def test_a_few_go_at_a_time():
 
     (rest,) = giving.due(after, AFTER_MS + 2)
     assert rest.partitions == keys(AT_ONCE, AT_ONCE + 1, AT_ONCE + 2)
+
+
+def test_what_the_story_of_groups_is_written_to_goes_when_others_serve_the_groups():
+    def weigh(row: PartitionRow) -> int:
+        return GOES_LAST if row.number == 0 else HANDED_BYTES
+
+    def due(version_seen: int) -> list[GiveLeadership]:
+        return giving.due(image, AFTER_MS, {1: version_seen}, weigh)
+
+    giving, image = GivingBack(2, 12), image_of(2, 2, 2)
+    giving.due(image, 0, weigh=weigh)
+    for number in (1, 2):
+        (offer,) = due(image.version)
+        assert offer.partitions == keys(number)
+        giving.answered(offer, Changed(20 + number))
+        assert due(image.version) == []
+        given = image.partitions(TOPIC)[number]._replace(leader=1, leader_epoch=6, version=20 + number)
+        image = image.after(Delta(above=image.version, version=20 + number, partitions=[given]))
+    assert due(21) == []  # the last one is not served yet
+
+    (last,) = due(22)
+    assert last.partitions == keys(0)
 
 
 def test_an_offer_that_came_to_nothing_or_is_unknown_is_taken_back_in_the_next_leader_epoch():

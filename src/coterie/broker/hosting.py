@@ -20,7 +20,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from coterie.base.ids import TopicPartition
-from coterie.base.topic_names import OFFSETS_TOPIC
+from coterie.base.topic_names import OFFSETS_TOPIC, STORY_TOPIC
 from coterie.broker.cluster.applying import (
     DeletedTopic,
     Differences,
@@ -29,6 +29,7 @@ from coterie.broker.cluster.applying import (
     contradicts,
     differences,
 )
+from coterie.broker.cluster.giving_back import GOES_LAST
 from coterie.broker.cluster.image import BrokerRow, BrokerState, Image, PartitionRow, TopicRow
 from coterie.broker.runtime.leadership import NodeEndpoint
 from coterie.storage.remote.store import LogToOpen
@@ -271,9 +272,15 @@ class NodeHosting:
         return not self._elected and not self._elections.is_loading()
 
     def weigh(self, partition: PartitionRow) -> int:
-        """Return the size of all that groups or transactions have written to a partition that is led."""
+        """Return the size of all that groups or transactions have written to a partition that is led; of
+        their story, that it goes last.
+        """
         topic = self._image.topic_by_id(partition.topic_id)
-        return 0 if topic is None else self._elections.weigh(TopicPartition(topic.name, partition.number))
+        if topic is None:
+            return 0
+        if topic.name == STORY_TOPIC:
+            return GOES_LAST
+        return self._elections.weigh(TopicPartition(topic.name, partition.number))
 
     # -- broker epochs
 

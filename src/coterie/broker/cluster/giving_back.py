@@ -8,7 +8,7 @@ more. If the other did not take it, it gives it to itself, in the next.
 Of the partitions that groups or transactions are in it gives few to each other broker at a time, as much as
 is read within moments, and the next when that one has said that it serves those before. So what is in them
 does not wait for all to be read. Who leaves hands these over first, and then gives all the rest away at once;
-what was not taken it offers again.
+what was not taken it offers again. A partition that it writes the story of its groups to goes when they have.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ HANDED_BYTES = 16 << 10
 partition: together they take hardly longer than one by itself.
 """
 Weigh: TypeAlias = Callable[[PartitionRow], int]
-"""Returns the bytes that groups or transactions have written to a partition, 0 where they are not in it."""
+"""Returns the bytes that groups or transactions have written to a partition, 0 where they are not in it, and
+`GOES_LAST` for one that is written to as long as they are led.
+"""
+GOES_LAST = -1
 
 
 class GivingBack:
@@ -129,16 +132,26 @@ class GivingBack:
     def _few_at_a_time(
         self, rows: Iterable[tuple[PartitionRow, int]], busy: Collection[int], weigh: Weigh
     ) -> Iterator[tuple[PartitionRow, int]]:
-        """Yield partitions that go now: of those to be read, few to each broker that is not busy."""
+        """Yield partitions that go now: of those to be read, few to each broker that is not busy; and what
+        goes last, where none of those is left or under way.
+        """
         room: dict[int, int] = {}
+        last: list[tuple[PartitionRow, int]] = []
+        are_left = bool(busy)
         for row, to in rows:
             weight = weigh(row)
+            if weight == GOES_LAST:
+                last.append((row, to))
+                continue
+            are_left |= weight > 0
             if weight and (to in busy or weight > room.get(to, weight)):
                 continue
             if weight:
                 room[to] = room.get(to, HANDED_BYTES) - weight
                 self._handed.setdefault(to, set()).add(_key(row))
             yield row, to
+        if not are_left:
+            yield from last
 
     def _next_leader(
         self, row: PartitionRow, since: Mapping[int, int], now_ms: int
@@ -162,7 +175,7 @@ class GivingBack:
         waiting = [
             row
             for row in led_by(image, self._broker_id, internal=True)
-            if _key(row) not in self._offered and weigh(row)
+            if _key(row) not in self._offered and weigh(row) > 0
         ]
         busy = self._look_at_handed(image, seen)
         self.all_handed_over = not (self._offered or waiting or busy)

@@ -86,7 +86,7 @@ class Hosting(Protocol):
 
     def weigh(self, partition: PartitionRow) -> int:
         """Return the size of all that groups or transactions have written to a partition that is led, which
-        whoever leads it next has to read; 0 where they are not in it.
+        whoever leads it next has to read; 0 where they are not in it, and `GOES_LAST` for their story's.
         """
         ...
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from coterie.base.codes import Code
 from coterie.base.ids import TopicPartition
-from coterie.base.topic_names import OFFSETS_TOPIC, TRANSACTIONS_TOPIC
+from coterie.base.topic_names import OFFSETS_TOPIC, STORY_TOPIC, TRANSACTIONS_TOPIC
 from coterie.broker.runtime.pieces import when_all
 
 if TYPE_CHECKING:
@@ -263,6 +263,7 @@ class Elections:
         self._leaders = leaders
         self._logs = logs
         self._purgatory = purgatory
+        self._load_coordinator = load_coordinator
         self._load_of: dict[str, Callable[[], Coordinator | TransactionCoordinator]]
         self._load_of = {OFFSETS_TOPIC: load_coordinator, TRANSACTIONS_TOPIC: load_transactions}
         self._elected: dict[str, Coordinator | TransactionCoordinator] = {}  # of which news has come
@@ -334,9 +335,12 @@ class Elections:
 
     def drain(self, done: Callable[[], None], names: Collection[TopicPartition] | None = None) -> None:
         """Decide and append nothing more for some partitions, or all that this node leads. `done` is called
-        once, when what the coordinators have decided there has landed.
+        once, when what the coordinators have decided there has landed. What waits to be written to the story
+        of groups is, as long as this node leads a partition of it.
         """
         drained = self._leaders.own() if names is None else names
+        if any(name.topic == STORY_TOPIC for name in drained):
+            self._load_coordinator().stories.topic.flush()
         self._leaders.drain(drained)
         when_all(
             [
