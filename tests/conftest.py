@@ -60,12 +60,15 @@ in a cycle, and to look through them took a tenth of the time. No test waits for
 LONGEST_FIRST = {share: place for place, share in enumerate(LONGEST)}
 
 # Tests start hundreds of programs, each of them for seconds. Where bytecode is not kept, each would compile
-# all of its modules again, and a JVM's optimising compiler costs more here than it ever gives back.
+# all of its modules again, and a JVM's optimising compiler costs more here than it ever gives back, as does
+# its proof that Spark's thousands of classes are well formed.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+JVM_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+JVM_OPTIONS += ("-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote")
+os.environ.setdefault("SPARK_SUBMIT_OPTS", " ".join(JVM_OPTIONS))
 # Spark looks for the machine's address by its name, which a bare one does not know.
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 # Whoever starts the tests may ignore SIGHUP, as nohup does. What they start would, too, and be right.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
