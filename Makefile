@@ -25,7 +25,7 @@ run: $(STAMP) ## the main job: flights through a broker, a consumer group and tw
 	@$(JAVA) $(BIN)/python -m pipeline.run --events $(EVENTS) --brokers $(BROKERS)
 
 test: $(STAMP) ## all tests that need PyPI and Debian only
-	@$(JAVA) $(BIN)/python -m pytest -q -m "not interop" --numprocesses auto --maxprocesses 5 --dist loadscope \
+	@PYTHONDONTWRITEBYTECODE= $(JAVA) $(BIN)/python -m pytest -q -m "not interop" --numprocesses auto --maxprocesses 5 --dist loadscope \
 	  --no-loadscope-reorder
 
 check: $(STAMP) ## types, style, and no row of the catalogue without a test
