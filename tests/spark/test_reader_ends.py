@@ -11,21 +11,25 @@ from confluent_kafka.admin import AdminClient
 # Forks a reader that has joined a group of its own for every line of `coterie.spark.source.stream` that its
 # end runs through, and sends SIGTERM before that line. Prints how each ended, until an end has no such line.
 ENDS = """
-import os, signal, sys
+import os, signal, sys, threading
 from coterie.spark.source import stream
 from coterie.spark.source.options import parse
 
 bootstrap, topic, group, how = sys.argv[1:]
 
-def end(line, told):
+def joined(group):
     options = {
-        "kafka.bootstrap.servers": bootstrap, "subscribe": topic, "group.id": f"{group}-{line}",
+        "kafka.bootstrap.servers": bootstrap, "subscribe": topic, "group.id": group,
         "startingOffsets": "earliest", "kafka.session.timeout.ms": "300000",
     }
     reader = stream.MemberReader(parse(options, streaming=True))
     start = reader.initialOffset()
     while reader.latestOffset(start) == start:
         pass
+    return reader
+
+def end(line, told):
+    reader = joined(f"{group}-{line}")
     left = line
 
     def trace(frame, event, _):
@@ -46,6 +50,8 @@ def end(line, told):
         os.kill(os.getpid(), signal.SIGTERM)
     os._exit(0)
 
+joined(group).stop()  # the readers that are forked find all modules loaded
+assert threading.active_count() == 1
 line = 0
 while True:
     heard, told = os.pipe()
