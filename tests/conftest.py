@@ -67,6 +67,8 @@ sys.dont_write_bytecode = False
 JVM_OPTIONS = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 JVM_OPTIONS += ("-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote")
 os.environ.setdefault("SPARK_SUBMIT_OPTS", " ".join(JVM_OPTIONS))
+# numpy starts threads for matrices, which wait for work by spinning; nothing here has any for them.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Spark looks for the machine's address by its name, which a bare one does not know.
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
