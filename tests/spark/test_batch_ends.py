@@ -9,14 +9,21 @@ import stat
 import pytest
 
 import coterie.spark
+from coterie.base.codes import Code
+from coterie.client.errors import ClientTimeout
+from coterie.client.member import Phase
+from coterie.client.member.runner import Membership
 from coterie.spark.batch_ends import BatchEnds, address_of, socket_of, tell_end
 from coterie.spark.ledger.ledger import Ledger
 from coterie.spark.listener import GroupListener
 from coterie.spark.source.group.session import GroupSession
 from coterie.spark.source.offsets import GroupDocument
+from coterie.spark.source.options import parse
 
+from .driving import instead
 from .test_group_session import options_of, until
 from .test_stream import Query, wait_for
+from .virtual import HOST, PORT, VirtualBroker, run_virtually
 
 READER = "0123456789abcdef" * 2
 AN_HOUR = "1 hour"
@@ -145,6 +152,61 @@ def test_a_batch_that_has_ended_is_committed_before_the_next_is_asked_for(new_to
         return told_too_early, before == foreign, after, again, following
 
     assert run(scene()) == (False, True, {0: 5, 1: 5}, False, None)
+
+
+async def planned_in(loop, **more):
+    """Return a session in virtual time whose batch tasks have been given, its broker, and the batch."""
+    broker = VirtualBroker(loop, seed=1, **{"group.initial.rebalance.delay.ms": "0"})
+    broker.node.topic_manager.create_topic("t", partitions=1)
+    broker.write("t", 0, 5)
+    given = {
+        "kafka.bootstrap.servers": f"{HOST}:{PORT}",
+        "subscribe": "t",
+        "group.id": "g",
+        "startingOffsets": "earliest",
+        "kafka.request.timeout.ms": "1000",
+        "kafka.default.api.timeout.ms": "4000",
+        **more,
+    }
+    session, batch = GroupSession(parse(given, streaming=True), alive=lambda: True), None
+    while batch is None:
+        batch = await session.plan(GroupDocument(group="g"), None)
+    await session.left_to_read(batch, batch.ranges)
+    return session, broker, batch
+
+
+@pytest.mark.parametrize("told", [0, 1, 3])
+def test_where_the_brokers_are_silent_the_next_plan_says_so_as_soon_however_often_the_end_was_told(told):
+    async def scene(loop):
+        session, broker, batch = await planned_in(loop)
+        broker.slow_s = 10_000.0
+        ends = [asyncio.create_task(session.batch_ended(batch.plan)) for _ in range(told)]
+        await asyncio.sleep(0.01)
+        begun_s = loop.time()
+        with pytest.raises(ClientTimeout):
+            await session.plan(batch, None)
+        assert all(one.done() for one in ends)
+        return loop.time() - begun_s
+
+    assert run_virtually(scene) < 4 + 1.5
+
+
+def test_a_commit_that_is_refused_is_left_to_the_next_plan_and_keeps_no_member_alive():
+    refused = []
+
+    async def refuse(self, offsets, **_):
+        refused.append(offsets)
+        return Code.TOPIC_AUTHORIZATION_FAILED
+
+    async def scene(loop):
+        session, _, batch = await planned_in(loop, **{"kafka.max.poll.interval.ms": "3000"})
+        with instead(Membership, "commit", refuse):
+            await session.batch_ended(batch.plan)
+            tried = len(refused)
+            await asyncio.sleep(10)
+        return tried, len(refused), session.has_ended(batch.plan), session._membership.member.phase
+
+    assert run_virtually(scene) == (1, 1, True, Phase.ASLEEP)
 
 
 class Plain(Query):

@@ -62,6 +62,23 @@ def test_nearly_too_long_and_too_long_are_told_with_what_to_do(said):
     assert "maxOffsetsPerTrigger" in late
 
 
+def test_of_a_batch_whose_end_was_heard_of_it_and_the_wait_for_a_trigger_are_looked_at_apart(said):
+    one = pace()
+    one.planned(0.0)
+    one.ended(7.0)
+    one.called(14.0)
+    assert said() == []
+
+    one.planned(20.0)
+    one.ended(28.5)
+    one.ended(28.5)
+    one.called(45.0)
+
+    batch, wait = said()
+    assert "a batch took 8.5 s, 85% of" in batch
+    assert "the wait for a trigger took 16.5 s, more than" in wait
+
+
 def test_a_source_that_is_alone_waits_for_records():
     sources = OtherSources()
     for _ in range(3):

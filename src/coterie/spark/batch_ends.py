@@ -65,6 +65,19 @@ def address_of(path: Path) -> Iterator[str]:
         os.close(folder)
 
 
+def bound_to(path: Path) -> socket.socket:
+    """Return a socket that hears what is sent to the path. Raises `OSError`."""
+    ear = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        ear.setblocking(False)
+        with address_of(path) as address:
+            ear.bind(address)
+    except BaseException:
+        ear.close()
+        raise
+    return ear
+
+
 class BatchEnds(asyncio.DatagramProtocol):
     """A reader's ear. Made and used on the reader's loop."""
 
@@ -74,6 +87,8 @@ class BatchEnds(asyncio.DatagramProtocol):
         """`is_news` says whether the end of a plan's batch is worth anything, `ended` has it committed."""
         self._is_news, self._ended = is_news, ended
         self._under_way: set[asyncio.Task[None]] = set()
+        self._failed = -1
+        """The last plan of which was said that it is not committed yet."""
         self._transport: asyncio.DatagramTransport | None = None
         self._path: Path | None = None
 
@@ -85,10 +100,7 @@ class BatchEnds(asyncio.DatagramProtocol):
                 return False
             with suppress(FileNotFoundError):
                 path.unlink()
-            ear = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-            ear.setblocking(False)
-            with address_of(path) as address:
-                ear.bind(address)
+            ear = bound_to(path)
         except (OSError, AttributeError) as error:
             log.info("the ends of batches are not heard of at %s (%s)", path, error)
             return False
@@ -102,7 +114,7 @@ class BatchEnds(asyncio.DatagramProtocol):
         if len(data) > PLAN_DIGITS or not data.isdigit():
             return
         plan = int(data)
-        if self._is_news(plan):
+        if not self._under_way and self._is_news(plan):
             self._under_way.add(task := asyncio.create_task(self._commit(plan)))
             task.add_done_callback(self._under_way.discard)
 
@@ -110,7 +122,9 @@ class BatchEnds(asyncio.DatagramProtocol):
         try:
             await self._ended(plan)
         except Exception as error:  # noqa: BLE001  Spark hears of it where it asks for the next batch
-            log.debug("the batch of plan %s is committed with the next: %s", plan, error)
+            if plan != self._failed:
+                self._failed = plan
+                log.warning("a batch that is done is committed with the next one: %s", error)
 
     async def close(self) -> None:
         """Hear nothing any more. A commit that is under way is waited for, a little."""

@@ -140,8 +140,8 @@ def watch(spark: SparkSession) -> None:
     except (AttributeError, PySparkException):  # over Spark Connect
         session = str(getattr(spark, "session_id", id(spark)))
     if session not in WATCHED:
-        WATCHED.add(session)
         spark.streams.addListener(BatchEndListener())
+        WATCHED.add(session)
 
 
 def watch_query(batch: DataFrame, query: str | None) -> None:
@@ -152,13 +152,11 @@ def watch_query(batch: DataFrame, query: str | None) -> None:
         own: Any = batch.sparkSession
         query_id = own._jvm.java.util.UUID.fromString(query)
         session = own._jsparkSession.sharedState().activeStreamingQueries().get(query_id).sparkSession()
-        manager, session_id = StreamingQueryManager(session.streams()), str(session.sessionUUID())
+        if (session_id := str(session.sessionUUID())) not in WATCHED:
+            StreamingQueryManager(session.streams()).addListener(BatchEndListener())
+            WATCHED.add(session_id)
     except Exception as error:  # noqa: BLE001  it is Spark's inside, which others may have built otherwise
         log.debug("batches are committed with the next plan: no session is found to listen to (%r)", error)
-        return
-    if session_id not in WATCHED:
-        WATCHED.add(session_id)
-        manager.addListener(BatchEndListener())
 
 
 class GroupListener(BatchEndListener):

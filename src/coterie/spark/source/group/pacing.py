@@ -95,36 +95,52 @@ class Barrier(RebalanceListener):
 
 
 class PollIntervalCheck:
-    """Looks that Spark comes back within the rebalance timeout: a batch's end is learnt with the next plan.
+    """Looks that Spark comes back within the rebalance timeout. Where nobody says that a batch has ended, its
+    end is learnt with the next plan.
 
     The interval of a query's trigger is not told to Python sources, so what is judged is what was measured.
     """
 
     def __init__(self, settings: MemberSettings) -> None:
         self._settings = settings
-        self._planned_at: float | None = None
+        self._since: float | None = None
+        self._ended = False
         self._warned_s = 0.0
 
     def planned(self, now_s: float) -> None:
         """Note that a batch begins."""
-        self._planned_at = now_s
+        self._since, self._ended = now_s, False
+
+    def ended(self, now_s: float) -> None:
+        """Note that it is over, and Spark waits for its trigger from now on."""
+        if self._since is not None and not self._ended:
+            self._judge("a batch", now_s)
+            self._since, self._ended = now_s, True
 
     def called(self, now_s: float) -> None:
-        """Note that it is over, and warn when it took nearly too long, or too long."""
-        if self._planned_at is None:
+        """Note that Spark asks for the next."""
+        self._judge(
+            "the wait for a trigger" if self._ended else "a batch and the wait for its trigger", now_s
+        )
+        self._since = None
+
+    def _judge(self, what: str, now_s: float) -> None:
+        """Warn where something took nearly too long, or too long."""
+        if self._since is None:
             return
-        took_s, self._planned_at = now_s - self._planned_at, None
+        took_s = now_s - self._since
         limit_s = self._settings.max_poll_interval_ms / 1000
         if took_s < limit_s * NEARLY or took_s < self._warned_s * 1.2:
             return
         self._warned_s = took_s
         over = "more than" if took_s > limit_s else f"{took_s / limit_s:.0%} of"
         log.warning(
-            "group %s: a batch and the wait for its trigger took %.1f s, %s kafka.max.poll.interval.ms"
+            "group %s: %s took %.1f s, %s kafka.max.poll.interval.ms"
             " (%g s), the group's rebalance timeout. A member that takes longer loses its partitions, and"
             " others read its batch again: set it higher, take less with maxOffsetsPerTrigger, or trigger"
             " more often",
             self._settings.group_id,
+            what,
             took_s,
             over,
             limit_s,

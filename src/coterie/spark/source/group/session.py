@@ -9,7 +9,7 @@ import logging
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 from coterie.base.ids import OffsetAndMetadata, TopicPartition, uuid_text
@@ -98,8 +98,9 @@ class GroupSession(Planner):
         """The plan that tasks were last given, and what of its ranges they read up to the end."""
         self._under_way: GroupDocument | None = None
         """The batch that tasks were last given."""
-        self._turn = asyncio.Lock()
-        """Held by who plans, or commits what has ended."""
+        self._planning = False
+        self._ending: asyncio.Task[Any] | None = None
+        """Who commits a batch that has ended, before the next is planned."""
         self._query: str | None = None
         """What notes call this query; nothing where tasks commit: their commits would take the notes away."""
         self._positions_known: dict[TopicPartition, int] | None = None
@@ -176,10 +177,17 @@ class GroupSession(Planner):
         """Return the next batch, once the last is committed; None if there is nothing to read just now.
 
         Waits 250 ms at most, less where it would hold other sources up; but with AvailableNow for whatever
-        must be, since there None ends the query.
+        must be, since there None ends the query. A commit that is under way has as long once more.
         """
-        async with self._turn:
+        self._planning = True
+        try:
+            if (ending := self._ending) is not None:
+                await asyncio.wait({ending}, timeout=LONGEST_WAIT_S)
+                ending.cancel()  # whether it has been committed is asked for anew
+                await asyncio.wait({ending})
             return await self._plan(last, most)
+        finally:
+            self._planning = False
 
     async def _plan(self, last: GroupDocument, most: int | None) -> GroupDocument | None:
         self._seen = None
@@ -206,20 +214,26 @@ class GroupSession(Planner):
 
     async def batch_ended(self, plan: int) -> None:
         """Commit the batch of a plan, which Spark has finished, before the next one is asked for. What is no
-        news changes nothing; what cannot be committed now is committed with the next plan.
+        news changes nothing; what is refused is left to the next plan, and so is all while that is made.
         """
-        while self.has_ended(plan):
-            async with self._turn:
-                membership, batch = self._membership, self._under_way
-                if not self.has_ended(plan) or membership is None or batch is None:
-                    return
-                membership.note_alive()  # what Spark has to hear of waits for its next call
-                self._pace.called(self.clock.time())
-                self._seen = None
-                if await self._look(membership, batch):
-                    await self._settle(membership, batch)
-            if self.has_ended(plan):
-                await membership.moved(LONGEST_WAIT_S)
+        if self._membership is None or self._planning or self._ending or not self.has_ended(plan):
+            return
+        self._ending = asyncio.current_task()
+        try:
+            self._membership.note_alive()  # what Spark has to hear of waits for its next call
+            self._pace.ended(self.clock.time())
+            await self._commit_ended(self._membership, plan)
+        finally:
+            self._ending = None
+
+    async def _commit_ended(self, membership: Membership, plan: int) -> None:
+        until = self.clock.time() + self.settings.max_poll_interval_ms / 1000
+        while self._under_way is not None and self.has_ended(plan) and self.clock.time() < until:
+            self._seen = None
+            looked = await self._look(membership, self._under_way)
+            if looked and (await self._settle(membership, self._under_way) or self._may_plan(membership)):
+                return
+            await membership.moved(LONGEST_WAIT_S)
 
     async def _wait(self, membership: Membership, left_s: float) -> None:
         """Wait for the membership to move, or a little for records to come."""
