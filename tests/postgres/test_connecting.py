@@ -78,6 +78,7 @@ def test_hosts_are_tried_in_their_order(monkeypatch: pytest.MonkeyPatch):
     url = "postgres://broker@a,b:5433,[::1]:5434/coterie"
 
     assert DatabaseAddress(url).hosts == [("a", 5432), ("b", 5433), ("::1", 5434)]
+    assert DatabaseAddress(f" {url}\n").hosts == DatabaseAddress(url).hosts
 
 
 @pytest.mark.parametrize(

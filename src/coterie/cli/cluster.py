@@ -253,7 +253,7 @@ class Balanced(NamedTuple):
     led_again: dict[TopicPartition, int]
     """The preferred leaders of partitions that did not move and that others led."""
     waiting: Counter[int]
-    """Of fenced brokers, how many partitions each is preferred to lead."""
+    """Of brokers that are fenced, or not there at all, how many partitions each is preferred to lead."""
 
 
 @command.command("balance")
@@ -268,7 +268,7 @@ def balance_command(ask: AskCluster, replicas: int | None, timeout_s: float) -> 
 
     For brokers that have come later: topics that were there before are on the others. No partition gets
     fewer replicas, nor more without --replicas. Brokers that were away lead again at once what they are
-    preferred for; those that are fenced keep what they have.
+    preferred for; those that are away (fenced) keep what they have.
     """
     from coterie.broker.placement.moving import moved
 
@@ -290,7 +290,7 @@ def balance_command(ask: AskCluster, replicas: int | None, timeout_s: float) -> 
     led_again = [{**name._asdict(), "leader": leader} for name, leader in found.led_again.items()]
     waiting = [{"broker": one, "preferred": count} for one, count in found.waiting.items()]
     return CommandResult(
-        {"moved": documents_of(found.moves), "led_again": led_again, "fenced": waiting},
+        {"moved": documents_of(found.moves), "led_again": led_again, "away": waiting},
         [*lines_of_balanced(found)],
     )
 
@@ -315,15 +315,15 @@ def balanced_by(
     """Return the Balanced that moves make of partitions, each led by its preferred leader if that lives."""
     from coterie.broker.placement.moving import moved
 
-    fenced = {one.broker_id for one in brokers if one.fenced}
+    live = {one.broker_id for one in brokers if not one.fenced}
     names = {move.name for move in moves}
     led_again = {
         one.name: one.replicas[0]
         for one in partitions
-        if one.name not in names and one.replicas and one.replicas[0] not in (one.leader, *fenced)
+        if one.name not in names and one.replicas and one.replicas[0] in live - {one.leader}
     }
     preferred = (one.replicas[0] for one in moved(partitions, moves) if one.replicas)
-    waiting = Counter(one for one in preferred if one in fenced)
+    waiting = Counter(one for one in preferred if one not in live)
     return Balanced(moves, led_again, waiting)
 
 
@@ -338,7 +338,7 @@ def lines_of_balanced(found: Balanced) -> Iterator[str]:
     elif not found.led_again:
         yield f"each {'live ' if found.waiting else ''}broker has its share already"
     for broker, count in sorted(found.waiting.items()):
-        yield f"broker {broker} is fenced, and is given {counted(count, 'partition')} back when it returns;"
+        yield f"broker {broker} is away, and is given {counted(count, 'partition')} back when it returns;"
         yield f"  `coterie cluster drain {broker}` has others lead them for good"
 
 

@@ -74,12 +74,19 @@ def balanced(partitions: list[PlacedPartition], replicas: int | None = None) -> 
     return [*lines_of_balanced(balanced_by(moves, partitions, BROKERS))]
 
 
-def test_balance_tells_that_a_broker_which_is_fenced_keeps_its_share():
+def test_balance_tells_that_a_broker_which_is_away_keeps_its_share():
     first, second, third = balanced(fleet(((1,), 1), ((2,), 2), ((3, 1), 1), ((3,), None)))
 
     assert first == "each live broker has its share already"
-    assert second == "broker 3 is fenced, and is given 2 partitions back when it returns;"
+    assert second == "broker 3 is away, and is given 2 partitions back when it returns;"
     assert "`coterie cluster drain 3`" in third
+
+
+def test_a_broker_that_an_older_kafka_does_not_list_leads_nothing_again():
+    first, second, _ = balanced(fleet(((7, 1), 1), ((2,), 2)))
+
+    assert first == "each live broker has its share already"
+    assert second == "broker 7 is away, and is given 1 partition back when it returns;"
 
 
 def test_balance_tells_what_is_led_by_its_preferred_leader_again():

@@ -190,7 +190,7 @@ def _parts_of(url: str) -> SplitResult:
     """Return the parts of a URL. Python knows one host in each, and newer ones refuse an IPv6 address behind
     another host: what names the hosts is cut out before.
     """
-    scheme, slashes, rest = url.partition("//")
+    scheme, slashes, rest = url.strip().partition("//")
     named = re.split(r"[/?#]", rest, maxsplit=1)[0]
     hosts = named.rpartition("@")[2]
     if hosts.count("[") != hosts.count("]"):

@@ -126,10 +126,10 @@ async def _insist_on_epochs(connection: Connection, address: DatabaseAddress) ->
     if far is not None:
         name, number, epoch = far
         raise CoterieError(
-            f"{address}: partition {name}-{number} is in leader epoch {epoch}, and cannot go on a million"
-            f" later: {2**31 - 1} is the last. Nothing is changed. Start brokers on the database as it is,"
-            f" and all clients anew; copy the records of {name} to another topic, delete {name} (coterie"
-            " topics delete), stop the brokers, and run this again"
+            f"{address}: partition {name}-{number} is in leader epoch {epoch}, and a million later too few"
+            f" would be left: {2**31 - 1} is the last. Nothing is changed. Start brokers on the database as"
+            f" it is, and all clients anew; copy the records of {name} to another topic, delete {name}"
+            " (coterie topics delete), stop the brokers, and run this again"
         )
 
 
