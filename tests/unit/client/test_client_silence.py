@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import weakref
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
@@ -248,6 +249,17 @@ def test_a_member_that_is_refused_by_whoever_it_finds_hears_of_it():
             await asyncio.sleep(1)
 
     assert [at for at, _ in said_by(scene)] == [5, 10, 12]
+
+
+def test_what_a_try_ended_with_is_kept_in_words_and_not_with_all_that_the_try_held():
+    async def scene(cluster: Cluster) -> None:
+        error = Disconnected(GONE)
+        kept = weakref.ref(error)
+        cluster._silence.failed("Metadata", error, 1000)
+        del error
+        assert kept() is None
+
+    said_by(scene)
 
 
 def test_a_refusal_that_does_not_pass_is_an_answer():

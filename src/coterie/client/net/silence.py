@@ -35,7 +35,8 @@ class Silence:
         self._given_up: dict[str, tuple[float, float]] = {}
         """When each of those that nobody asks now was given up, and when it would have been told of next."""
         self._next_s, self._said = FIRST_WORD_S, False
-        self._trouble: Exception | None = None
+        self._trouble, self._refused = "", False
+        """What the last try ended with, and whether that was a refusal."""
         self._timer: asyncio.TimerHandle | None = None
 
     @contextmanager
@@ -76,7 +77,7 @@ class Silence:
     def failed(self, what: str, error: Exception, now_s: float) -> None:
         """Note why a try came to nothing."""
         self._since.setdefault(what, now_s)
-        self._trouble = error
+        self._trouble, self._refused = str(error), isinstance(error, RefusedBy)
 
     def _give_up(self, what: str, now_s: float) -> None:
         self._log_waiting(now_s)
@@ -103,7 +104,8 @@ class Silence:
 
     def _over(self) -> None:
         self._given_up.clear()
-        self._next_s, self._said, self._trouble = FIRST_WORD_S, False, None
+        self._next_s, self._said = FIRST_WORD_S, False
+        self._trouble, self._refused = "", False
 
     def _open(self) -> dict[str, float]:
         """Return since when each question has no answer that somebody asks now."""
@@ -129,7 +131,7 @@ class Silence:
             log.warning(
                 "%s: %s %s for %.0f s (%s); asked again and again",
                 self._servers,
-                "nothing comes of" if isinstance(self._trouble, RefusedBy) else "no answer to",
+                "nothing comes of" if self._refused else "no answer to",
                 ", ".join(sorted(waiting)),
                 waited_s,
                 self._trouble or "not a word from there",
