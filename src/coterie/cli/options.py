@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 TIMEOUT_MS = 15_000
 COMPLETION_TIMEOUT_MS = 1_000  # somebody has pressed the tab key
 QUOTED_OR_NAME = re.compile(r"""(?<!\w)(?:'[^']*'|"[^"]*")|(?<![\w.-])[\w.]*_\w+(?![\w-]|\.\w)""")
-NAME_OF_VALUE = re.compile(r"(?<![\w.-])\w+(?==)")
 Settings = dict[str, Any]
 """A client's settings by Kafka's names in snake case."""
 Wrapper = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -158,8 +157,8 @@ def in_typed_names(error: CoterieError, as_given: Iterable[str]) -> str:
     """Return an error's message with settings as they were typed here, and others as Kafka's files have them.
 
     The client says `group_id`, as a script does; what is quoted is a value. Where an error is about no
-    setting, only `name=value` is changed, and its advice, behind the last semicolon: a topic may be called
-    `group_id`.
+    setting, only its advice is changed, behind the last semicolon: a topic may be called `group_id`, and a
+    record have the key `client_id=7`.
     """
     from coterie.client.errors import NoOffset, WrongSetting
     from coterie.client.producer.settings import ProducerSettings
@@ -179,9 +178,7 @@ def in_typed_names(error: CoterieError, as_given: Iterable[str]) -> str:
             if "-" in name:  # as Spring's have, and none of ours
                 said = said.replace(name.replace(".", "_"), name)
         return QUOTED_OR_NAME.sub(as_typed, said)
-    if not semicolon:
-        return NAME_OF_VALUE.sub(as_typed, advice)
-    return NAME_OF_VALUE.sub(as_typed, before) + semicolon + QUOTED_OR_NAME.sub(as_typed, advice)
+    return before + semicolon + (QUOTED_OR_NAME.sub(as_typed, advice) if semicolon else advice)
 
 
 def clients_settings() -> dict[str, set[str]]:

@@ -182,8 +182,10 @@ def test_advice_has_kafkas_names_and_what_a_topic_is_called_stays() -> None:
     ("error", "said"),
     [
         (
-            ClientTimeout("topic max_block_ms is not known after max_block_ms=200: create it"),
-            "topic max_block_ms is not known after max.block.ms=200: create it",
+            ClientTimeout(
+                "topic max_block_ms is not known; nobody made it within max_block_ms=200: create it"
+            ),
+            "topic max_block_ms is not known; nobody made it within max.block.ms=200: create it",
         ),
         (
             RecordTooLarge("a record of about 9 bytes for t; max_request_size is 8"),
@@ -193,6 +195,14 @@ def test_advice_has_kafkas_names_and_what_a_topic_is_called_stays() -> None:
 )
 def test_a_setting_with_its_value_has_kafkas_name_in_any_error(error: CoterieError, said: str) -> None:
     assert in_typed_names(error, ()) == said
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["record key=client_id=7 is refused", "no header group_id=x, says the filter; nothing is read"],
+)
+def test_data_that_look_like_a_setting_stay_as_they_are_in_an_error_about_none(said: str) -> None:
+    assert in_typed_names(CoterieError(said), ()) == said
 
 
 @pytest.mark.parametrize("family", ["configs", "groups", "topics", "transactions"])

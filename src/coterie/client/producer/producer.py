@@ -292,8 +292,9 @@ class Producer(HintsAtMethods):
                     await asyncio.sleep(backoff.next_ms() / 1000)
         except TimeoutError:
             raise ClientTimeout(
-                f"topic {topic} is not known after max_block_ms={self.settings.max_block_ms}: "
-                "create it, or have the broker do so (auto.create.topics.enable)"
+                f"topic {topic} is not known; nobody made it within"
+                f" max_block_ms={self.settings.max_block_ms}: create it, or have the broker do so"
+                " (auto.create.topics.enable)"
             ) from None
 
     async def _room(self, sender: Sender, until: float) -> None:
@@ -302,8 +303,8 @@ class Producer(HintsAtMethods):
                 await sender.room()
         except TimeoutError:
             raise BufferFull(
-                f"no room in buffer_memory={self.settings.buffer_memory} "
-                f"within max_block_ms={self.settings.max_block_ms}"
+                f"no room for the record; buffer_memory={self.settings.buffer_memory} "
+                f"was full for max_block_ms={self.settings.max_block_ms}"
             ) from None
 
     def _place(
