@@ -24,6 +24,13 @@ class ClientTimeout(CoterieError):
     """What the last of several tries ended with, where it was tried for as long as a call may take."""
 
 
+def given_up(said: str, last: Exception | None) -> ClientTimeout:
+    """Return the error of what was tried for as long as a call may take, and what the last try ended with."""
+    error = ClientTimeout(said)
+    error.last = last
+    return error
+
+
 class Unsupported(CoterieError):
     """The broker speaks no version of an API that we speak."""
 

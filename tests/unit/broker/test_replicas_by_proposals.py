@@ -313,6 +313,17 @@ def test_an_unclean_election_is_for_partitions_without_a_leader(rig: ClusterRig)
     assert code == "eligible_leaders_not_available"
 
 
+def test_a_broker_that_is_cut_off_does_not_say_that_no_election_is_needed(rig: ClusterRig):
+    """Found with the database away: `cluster balance` waited for a minute, and said that all went on."""
+    rig.leaders.suspended = True
+
+    [(code, why)] = elected(begin_election(rig, {"flights": (0,)})).values()
+
+    assert code == "request_timed_out"
+    assert why is not None
+    assert "the database of the cluster's metadata has not answered" in why
+
+
 def test_an_election_of_what_is_not_there_or_of_no_kind_is_refused(rig: ClusterRig):
     answers = elected(begin_election(rig, {"flights": (3,), "nobody": (0,)}))
     assert answers == {

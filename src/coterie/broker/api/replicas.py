@@ -19,6 +19,7 @@ from coterie.broker.placement import manual
 from coterie.broker.refusal import Refusal
 from coterie.broker.runtime.pieces import Until
 from coterie.broker.topics.catalog import GONE
+from coterie.broker.topics.proposals import NOT_KNOWN
 from coterie.wire.api.entities import (
     build,
     entity,
@@ -125,12 +126,16 @@ def _elections(
 
 
 def _refuse_election(parts: Parts, name: TopicPartition, kind: int) -> Refusal | None:
-    """Return why no election is to be held: of several brokers, too, whoever leads has all records."""
+    """Return why no election is to be held: of several brokers, too, whoever leads has all records. A broker
+    that does not reach the others' engine knows who led before, and not who leads.
+    """
     there = parts.topics.get(name.topic)
     if there is None:
         return Refusal(Code.UNKNOWN_TOPIC_OR_PARTITION, f"No such topic as {name.topic}")
     if not 0 <= name.partition < there.partitions:
         return Refusal(Code.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {name.topic}-{name.partition}")
+    if parts.leadership.suspended:
+        return NOT_KNOWN
     changes = parts.replica_changes
     row = None if changes is None else changes.partition(name)
     if changes is None or row is None or row.leader == row.replicas[0]:

@@ -38,7 +38,7 @@ from coterie.client.admin.messages import (
 )
 from coterie.client.admin.resets import Known, Move, Reset
 from coterie.client.documented import lists_settings
-from coterie.client.errors import ClientTimeout
+from coterie.client.errors import ClientTimeout, given_up
 from coterie.client.net import messages
 from coterie.client.net.addresses import Address
 from coterie.client.net.cluster import Cluster
@@ -55,6 +55,7 @@ Value = str | int | float | bool
 """Of a setting: what is no text yet is written as Kafka reads it."""
 
 EARLIEST, LATEST, MAX_TIMESTAMP = "earliest", "latest", "max-timestamp"
+NOT_KNOWN_YET = (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.LEADER_NOT_AVAILABLE)  # of a topic that was made
 STAMPS = {EARLIEST: messages.EARLIEST, LATEST: messages.LATEST, MAX_TIMESTAMP: -3}
 
 
@@ -111,8 +112,8 @@ class Admin(HintsAtMethods):
 
     async def describe_feature(self, name: str) -> FeatureLevels:
         """Return the levels of a feature: of the software of the controller, and of the cluster."""
-        question, controller = requests.describe_feature(name), self._brokers.controller
-        return await self._brokers.ask(f"ApiVersions for {name}", question, of=controller)
+        # asked of whoever would be sent the change
+        return await self._brokers.change(f"ApiVersions for {name}", requests.describe_feature(name), done={})
 
     async def update_feature(self, name: str, level: int) -> None:
         """Have the cluster rely on a feature at a higher level."""
@@ -138,7 +139,7 @@ class Admin(HintsAtMethods):
         """
         wanted = sorted(many(partitions))
         change = requests.elect_leaders(wanted, timeout_ms=self._timeout_ms)
-        return await self._brokers.change("ElectLeaders", change, done={})
+        return await self._brokers.change("ElectLeaders", change, done={}, codes_in=dict.values)
 
     # -- topics
 
@@ -236,11 +237,14 @@ class Admin(HintsAtMethods):
         try:
             await self.cluster.retrying(f"Metadata of {name}", ask)
         except ClientTimeout as error:
-            raise ClientTimeout(
-                f"topic {name} has {counted(partitions, 'partition')} now, but whoever was asked does not"
-                f" know who leads them after {self.cluster.api_timeout_s:g} s; `coterie cluster describe`"
-                " says whether that broker is well"
-            ) from error
+            why, last = str(error), error.last
+            if isinstance(last, RefusedBy) and last.code in NOT_KNOWN_YET:
+                why = (
+                    f"whoever was asked does not know who leads them after {self.cluster.api_timeout_s:g} s;"
+                    " `coterie cluster describe` says whether that broker is well"
+                )
+            there = f"topic {name} has {counted(partitions, 'partition')} now"
+            raise given_up(f"{there}, but {why}", last) from error
 
     # -- settings
 

@@ -1,6 +1,6 @@
 """Which broker an administrator asks, and how: again while what went wrong may pass, a change only once."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from types import TracebackType
 from typing import Self, TypeVar
@@ -10,7 +10,7 @@ from coterie.base.errors import RefusedBy
 from coterie.base.ids import TopicPartition
 from coterie.client.admin import messages as requests
 from coterie.client.admin.messages import ClusterInfo
-from coterie.client.errors import ClientTimeout, Disconnected
+from coterie.client.errors import ClientTimeout, Disconnected, Unsupported, given_up
 from coterie.client.net.addresses import Address
 from coterie.client.net.cluster import Cluster
 from coterie.client.net.messages import Rpc
@@ -19,11 +19,18 @@ T = TypeVar("T")
 Broker = Callable[[], Awaitable[Address]]
 """Finds the broker to ask, anew for each try."""
 NO_CONTROLLER = (
-    "%s: for %g s no broker has taken changes: as far as can be told none reaches its database (Apache"
-    " Kafka's: a controller), and %s; check PostgreSQL, a broker's log says since when and why: look for"
-    " `suspended`"
+    "%s: for %g s the cluster has written no changes (%s): no broker that answers names a controller, and of"
+    " Coterie's none does while its database is away; %s; check PostgreSQL (of Apache Kafka the controller):"
+    " a broker's log says since when and why, look for `suspended`"
 )
-NOTHING, PERHAPS = "nothing was changed", "this may have been done before: look once it is back"
+NOTHING, PERHAPS = "nothing was changed", "this may have been done, or be done yet: look once it is back"
+NOT_NOW = (Code.NOT_CONTROLLER, Code.REQUEST_TIMED_OUT)
+"""What a broker answers that cannot have changes written."""
+
+
+def no_codes(_: object) -> Iterable[Code]:
+    """Return the codes in an answer that is refused as a whole, or not at all."""
+    return ()
 
 
 class Tries:
@@ -35,6 +42,8 @@ class Tries:
     def __init__(self) -> None:
         self.uncertain = False
         """Whether a try before this one may have been carried out."""
+        self.led = True
+        """Whether a broker knew a controller at the last try, as far as that got."""
 
     def __enter__(self) -> Self:
         return self
@@ -62,20 +71,34 @@ class Brokers:
 
         return await self._cluster.retrying(what, ask)
 
-    async def change(self, what: str, rpc: Rpc[T], *, done: Mapping[Code, Callable[[], Awaitable[T]]]) -> T:
+    async def change(
+        self,
+        what: str,
+        rpc: Rpc[T],
+        *,
+        done: Mapping[Code, Callable[[], Awaitable[T]]],
+        codes_in: Callable[[T], Iterable[Code]] = no_codes,
+    ) -> T:
         """Return the content of the controller's answer to a change; retried.
 
         A code in `done` that comes after a try of which nobody knows what became says that it was done: then
-        what is found there is returned. Else it does not pass by waiting. Where no broker takes changes that
-        is said, with what is known of this one.
+        what is found there is returned. Else it does not pass by waiting. Where no broker knows a controller
+        any of them is sent it: there are services whose brokers never name one. What they refuse then, as a
+        whole or by one of `codes_in` the answer, may be for want of a database, and that is said.
         """
         tries = Tries()
 
         async def ask() -> T:
-            broker = await self._cluster.connection(await self.controller())
+            tries.led = True
+            controller = await self._controller()
+            tries.led = controller is not None
+            broker = await self._cluster.connection(controller or await self.anyone())
             try:
                 with tries:
-                    return await self._cluster.ask_over(broker, rpc)
+                    answer = await self._cluster.ask_over(broker, rpc)
+                    if not tries.led and Code.REQUEST_TIMED_OUT in codes_in(answer):
+                        raise RefusedBy(Code.REQUEST_TIMED_OUT, what)
+                    return answer
             except RefusedBy as refusal:
                 if refusal.code not in done or not tries.uncertain:
                     raise
@@ -85,12 +108,11 @@ class Brokers:
             return await self._cluster.retrying(what, ask, final=done)
         except ClientTimeout as error:
             last = error.last
-            if not isinstance(last, RefusedBy) or last.code is not Code.NOT_CONTROLLER:
+            if tries.led or not isinstance(last, RefusedBy) or last.code not in NOT_NOW:
                 raise
             known = PERHAPS if tries.uncertain else NOTHING
-            given_up = ClientTimeout(NO_CONTROLLER % (what, self._cluster.api_timeout_s, known))
-            given_up.last = last
-            raise given_up from error
+            said = NO_CONTROLLER % (what, self._cluster.api_timeout_s, last.code.name, known)
+            raise given_up(said, last) from error
 
     async def describe_cluster(self, *, fenced: bool = False) -> ClusterInfo:
         """Return the cluster's id, controller and brokers, as one of them says."""
@@ -113,26 +135,32 @@ class Brokers:
 
         return await self._cluster.first_of(self._cluster.addresses, reached)
 
-    async def controller(self) -> Address:
+    async def _controller(self) -> Address | None:
         """Return the broker to send changes to: in KRaft any passes them on, and names itself or another.
-
-        Raises `RefusedBy` where no broker names one.
+        None where no broker that can be reached names one. Of brokers that cannot be asked it is any.
         """
-        found = await self.describe_cluster()
-        if found.controller_id < 0:
-            found = await self._described_by_another(found)
+        try:
+            found = await self.describe_cluster()
+            if found.controller_id < 0:
+                found = await self._described_by_another(found)
+        except Unsupported:  # before Kafka 2.8
+            return await self.anyone()
         known = {broker.broker_id: broker.address for broker in found.brokers}
+        if found.controller_id < 0:
+            return None
         return known.get(found.controller_id) or await self.anyone()
 
     async def _described_by_another(self, found: ClusterInfo) -> ClusterInfo:
-        """Return the cluster as a broker says that knows a controller: one alone may be cut off."""
+        """Return the cluster as a broker says that knows a controller: one alone may be cut off. Where none
+        does, as it was `found`.
+        """
         for broker in found.brokers:
             if broker.address != found.said_by:
                 with suppress(Disconnected, ClientTimeout):
                     other = await self._described_by(broker.address)
                     if other.controller_id >= 0:
                         return other
-        raise RefusedBy(Code.NOT_CONTROLLER, "no broker that answers knows a controller")
+        return found
 
     def leader_of(self, partition: TopicPartition) -> Broker:
         """Return a lookup of the partition's leader."""

@@ -14,7 +14,7 @@ from coterie.base.codes import Code
 from coterie.base.errors import RefusedBy
 from coterie.base.ids import OffsetAndMetadata, TopicPartition
 from coterie.client.ending import shared
-from coterie.client.errors import RETRIABLE, ClientTimeout, Closed, Disconnected
+from coterie.client.errors import RETRIABLE, ClientTimeout, Closed, Disconnected, given_up
 from coterie.client.member.backoff import Backoff
 from coterie.client.net import messages
 from coterie.client.net.addresses import Address
@@ -430,6 +430,4 @@ class Cluster:
                 raise RefusedBy(code, what)
 
     def _given_up(self, what: str, last: Exception) -> ClientTimeout:
-        given_up = ClientTimeout(f"{what}: tried for {self.api_timeout_s:g} s, last {last}")
-        given_up.last = last
-        return given_up
+        return given_up(f"{what}: tried for {self.api_timeout_s:g} s, last {last}", last)
