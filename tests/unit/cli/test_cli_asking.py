@@ -183,9 +183,9 @@ def test_advice_has_kafkas_names_and_what_a_topic_is_called_stays() -> None:
     [
         (
             ClientTimeout(
-                "topic max_block_ms is not known; nobody made it within max_block_ms=200: create it"
+                "topic max_block_ms is not known; it was looked for within max_block_ms=200: create it"
             ),
-            "topic max_block_ms is not known; nobody made it within max.block.ms=200: create it",
+            "topic max_block_ms is not known; it was looked for within max.block.ms=200: create it",
         ),
         (
             RecordTooLarge("a record of about 9 bytes for t; max_request_size is 8"),

@@ -292,7 +292,7 @@ class Producer(HintsAtMethods):
                     await asyncio.sleep(backoff.next_ms() / 1000)
         except TimeoutError:
             raise ClientTimeout(
-                f"topic {topic} is not known; nobody made it within"
+                f"topic {topic} is not known; it was looked for within"
                 f" max_block_ms={self.settings.max_block_ms}: create it, or have the broker do so"
                 " (auto.create.topics.enable)"
             ) from None
