@@ -81,11 +81,33 @@ def test_hosts_are_tried_in_their_order(monkeypatch: pytest.MonkeyPatch):
     assert DatabaseAddress(f" {url}\n").hosts == DatabaseAddress(url).hosts
 
 
+def who_connects(url: str) -> str:
+    """Return the user of a connection to an address."""
+
+    async def ask() -> str:
+        connection = await connect(DatabaseAddress(url))
+        found: str = await connection.fetchval("SELECT current_user")
+        await connection.close()
+        return found
+
+    return asyncio.run(ask())
+
+
+@pytest.mark.parametrize("password", ["se[cr]et", "se]cret", "se[cret", "se\u2100cret", "%2F%3f%40", "a@b"])
+def test_a_password_may_have_any_sign_that_is_no_end_of_it(server: Server, password: str):
+    assert who_connects(server.url("postgres").replace(f"{USER}@", f"{USER}:{password}@")) == USER
+
+
+def test_of_hosts_that_are_not_there_an_ipv6_address_among_them_the_next_is_tried(server: Server):
+    assert who_connects(server.url("postgres").replace("@", "@127.0.0.1:1,[::1]:1,")) == USER
+
+
 @pytest.mark.parametrize(
     ("url", "hosts"),
     [
         ("postgresql://a,b:5433/c", [("a", 6000), ("b", 5433)]),
         ("postgresql://me@/c", [("/run/postgresql", 6000)]),
+        ("postgresql://me@a,/c", [("a", 6000), (None, 6000)]),
         ("postgresql:///c?host=/tmp&port=5434", [("/tmp", 5434)]),
         ("postgresql:///c?host=::1,b&port=1,2", [("::1", 1), ("b", 2)]),
         ("postgresql://a/c?host=b", [("b", 6000)]),

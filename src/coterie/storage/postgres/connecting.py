@@ -91,7 +91,7 @@ class DatabaseAddress:
                 f"a store's address begins with postgresql://, and this is {given}: "
                 "write postgresql://USER@HOST/DATABASE"
             )
-        secret = parts.netloc.rpartition("@")[0].partition(":")[2]
+        user, _, secret = parts.netloc.rpartition("@")[0].partition(":")
         netloc = parts.netloc.replace(f":{secret}@", ":***@", 1) if secret else parts.netloc
         if not parts.path.strip("/"):
             query_follows = "?..." if parts.query else ""
@@ -104,7 +104,14 @@ class DatabaseAddress:
         query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
         self.used_by = query.get("application_name", used_by)
         self.hosts = _hosts_of(parts.netloc.rpartition("@")[2], query)
-        self.arguments: dict[str, Any] = {"dsn": url, "timeout": CONNECT_S, "command_timeout": None}
+        self.arguments: dict[str, Any] = {
+            "dsn": parts._replace(netloc="", fragment="").geturl(),
+            "timeout": CONNECT_S,
+            "command_timeout": None,
+        }
+        # The driver is not given what it would take apart otherwise, or show with an error.
+        self.arguments |= {"user": unquote(user)} if user else {}
+        self.arguments |= {"password": unquote(secret)} if secret else {}
         if "target_session_attrs" not in query:
             self.arguments["target_session_attrs"] = "read-write"
         self.is_here = all(is_here(host) for host, _ in self.hosts)
