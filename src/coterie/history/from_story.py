@@ -11,7 +11,8 @@ import re
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, islice, pairwise
+from itertools import chain, pairwise
+from operator import itemgetter
 from typing import Any
 
 from coterie.base.errors import Corrupt
@@ -315,17 +316,20 @@ def timed(history: History, story: Sequence[Mapping[str, Any]]) -> History:
     return history._replace(ownership=tuple(tenures), stalls=tuple(stalls))
 
 
-def while_owned(one: Stall, ends: Iterable[tuple[int, int, int]]) -> Stall:
+def while_owned(one: Stall, ends: Sequence[tuple[int, int, int]]) -> Stall:
     """Return a stand-still of an owner, as far as it had the partition.
 
-    `ends` has the owners who gave it up at another time than the log says: since when they had it, until when
-    by the log, and until when.
+    `ends` has the owners who gave it up at another time than the log says, one after the other: since when
+    they had it, until when by the log, and until when.
     """
-    for from_ms, logged_ms, to_ms in ends:
-        if from_ms <= one.from_ms and one.to_ms <= logged_ms:
-            until_ms = to_ms if one.to_ms == logged_ms else min(one.to_ms, to_ms)
-            return one._replace(to_ms=max(one.from_ms, until_ms))
-    return one
+    place = bisect_right(ends, one.from_ms, key=itemgetter(0)) - 1
+    if place < 0:
+        return one
+    _, logged_ms, to_ms = ends[place]
+    if one.to_ms > logged_ms:
+        return one
+    until_ms = to_ms if one.to_ms == logged_ms else min(one.to_ms, to_ms)
+    return one._replace(to_ms=max(one.from_ms, until_ms))
 
 
 def where(one: Ownership | Stall) -> tuple[str, int]:
@@ -343,8 +347,8 @@ def gave_up(
     not know.
     """
     after = len(formed) if one.to_ms is None else bisect_left(formed, one.to_ms)
-    for formed_ms in islice(formed, bisect_right(formed, one.from_ms), after):
-        cut_short = began.get(formed_ms)
+    for place in range(bisect_right(formed, one.from_ms), after):
+        cut_short = began.get(formed[place])
         if cut_short is not None and not is_assigned(cut_short) and gives_up(one, cut_short):
             return max(one.from_ms, int(cut_short["at"]))
     if after == len(formed) or (heir is not None and heir.from_ms < formed[after]):

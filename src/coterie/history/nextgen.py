@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
 from operator import itemgetter
 from uuid import UUID
 
@@ -313,7 +312,8 @@ class GroupState:
     def _returned(self, member_id: str, member: Member, at_ms: int) -> Return:
         """Return whether it comes back: the same member id, or another of its client and host."""
         since = bisect_left(self.born, at_ms, key=itemgetter(2))
-        for one, other, born_ms in islice(self.born, since, None):
+        for place in range(since, len(self.born)):
+            one, other, born_ms = self.born[place]
             if born_ms > at_ms + BACK_WITHIN_MS:
                 break
             if one == member_id:

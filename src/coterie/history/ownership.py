@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import groupby, islice, pairwise
+from itertools import groupby, pairwise
 from math import inf
 from operator import attrgetter, itemgetter
 from typing import NamedTuple
@@ -269,7 +269,8 @@ def parts_of(silence: Silence, formed: Sequence[int]) -> Iterator[Silence]:
 def cut(group_id: str, silence: Silence, owned: Sequence[Ownership]) -> Iterator[Stall]:
     """Yield the parts of a silence in which the partition had an owner."""
     start = max(0, bisect_left(owned, silence.from_ms, key=attrgetter("from_ms")) - 1)
-    for one in islice(owned, start, None):
+    for place in range(start, len(owned)):
+        one = owned[place]
         if one.from_ms >= silence.to_ms:
             return
         from_ms = max(silence.from_ms, one.from_ms)
@@ -346,11 +347,15 @@ def before_next(one: Generation) -> GenerationBefore:
 def still_while_empty_ms(history: History) -> int:
     """Return the time (ms) that partitions stood still, added up, while their group had no members."""
     empty = [*times_empty(history.generations)]
+    return sum(ms_within(one, empty) for one in history.stalls if one.kind == NO_OWNER)
+
+
+def ms_within(one: Stall, empty: Sequence[Empty]) -> int:
+    """Return the time (ms) of a stand-still in which its group had no members."""
     still_ms = 0
-    for one in history.stalls:
-        if one.kind == NO_OWNER:
-            for each in islice(empty, bisect_right(empty, one.from_ms, key=attrgetter("to_ms")), None):
-                if each.from_ms >= one.to_ms:
-                    break
-                still_ms += min(one.to_ms, each.to_ms) - max(one.from_ms, each.from_ms)
+    for place in range(bisect_right(empty, one.from_ms, key=attrgetter("to_ms")), len(empty)):
+        each = empty[place]
+        if each.from_ms >= one.to_ms:
+            break
+        still_ms += min(one.to_ms, each.to_ms) - max(one.from_ms, each.from_ms)
     return still_ms
