@@ -133,6 +133,17 @@ def test_what_the_story_of_groups_is_written_to_goes_when_others_serve_the_group
     assert last.partitions == keys(0)
 
 
+def test_what_goes_last_is_in_no_offer_with_others_since_they_would_wait_for_it():
+    def weigh(row: PartitionRow) -> int:
+        return GOES_LAST if row.number == 0 else 0
+
+    giving, image = GivingBack(2, 12), image_of(2, 2)
+    giving.due(image, 0, weigh=weigh)
+
+    offers = [giving.due(image, AFTER_MS, weigh=weigh) for _ in range(2)]
+    assert [offer.partitions for (offer,) in offers] == [keys(1), keys(0)]
+
+
 def test_an_offer_that_came_to_nothing_or_is_unknown_is_taken_back_in_the_next_leader_epoch():
     for answer in (NotChanged(Why.NOT_LIVE), None):
         giving, image = GivingBack(2, 12), image_of(2)

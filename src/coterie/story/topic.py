@@ -99,6 +99,8 @@ class StoryTopic:
         self._queue_bytes = 0
         self._queue_weight = 0
         self._current: Pieces[Record | None] | None = None
+        self._added = 0
+        self._awaited: deque[tuple[int, Callable[[], None]]] = deque()  # by how many are to be written
         self._scheduled = False
         self._lost = 0
 
@@ -110,6 +112,7 @@ class StoryTopic:
             self._lost += 1
             return
         self._queue.append(what)
+        self._added += 1
         self._queue_bytes += what.weight
         self._queue_weight += time_weight(what)
         if not self._scheduled:
@@ -117,8 +120,25 @@ class StoryTopic:
 
     def flush(self) -> None:
         """Write what is left: the broker stops."""
-        while self._queue or self._current is not None:
+        while self._left():
             self._write_some()
+
+    def when_written(self, done: Callable[[], None]) -> None:
+        """Have `done` called once all that was added so far is written: now, or after one of the rounds."""
+        if self._left():
+            self._awaited.append((self._added, done))
+        else:
+            done()
+
+    def _left(self) -> int:
+        """Return the number of moves and rebalances that are not written, or not whole."""
+        return len(self._queue) + (self._current is not None)
+
+    def _tell_who_waits(self) -> None:
+        written = self._added - self._left()
+        while self._awaited and self._awaited[0][0] <= written:
+            _, done = self._awaited.popleft()
+            done()
 
     def _later(self, pause_ms: int) -> None:
         self._scheduled = True
@@ -132,8 +152,9 @@ class StoryTopic:
         try:
             self._write_some()
         finally:  # whatever becomes of one, the others are written
-            if self._queue or self._current is not None:
+            if self._left():
                 self._later(ROUND_MS)
+            self._tell_who_waits()
 
     def _is_coming(self) -> bool:
         """Return whether the topic is being made, so that what waits can be written to it soon."""
@@ -162,7 +183,7 @@ class StoryTopic:
     def _records(self, bytes_max: int) -> Iterator[Record]:
         """Yield the records that one round makes; a rebalance may take many rounds."""
         left = min(WEIGHT_OF_A_ROUND_MAX, max(WEIGHT_OF_A_ROUND, self._queue_weight // ROUNDS_WANTED))
-        while left > 0 and (self._queue or self._current is not None):
+        while left > 0 and self._left():
             if self._current is None:
                 what = self._queue.popleft()
                 self._queue_bytes -= what.weight

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,17 +9,14 @@ from pathlib import Path
 import pytest
 
 from coterie.base.codes import Code
-from coterie.base.ids import TopicPartition
 from coterie.base.reasons import CAUSE, reasons
-from coterie.base.topic_names import STORY_TOPIC
 from coterie.story import topic as story_topic
 from coterie.story.topic import ASSIGNMENT_READ_MAX, PAUSE_MS, ROUND_MS, WEIGHT_OF_A_ROUND, partitions_of
 from coterie.wire.api.entities import (
     build,
     entity,
 )
-from coterie.wire.records.batches import Record, build_batch, records_of, scan
-from unit.broker.member_rig import ME, MemberRig
+from coterie.wire.records.batches import Record, build_batch
 from unit.broker.rig import Rig
 from unit.broker.story_rig import GROUP, Reader, a_rig, a_stable_group, given, leave, together, told
 from unit.story.story_schema import SCHEMA, problems
@@ -533,21 +529,3 @@ def test_the_schema_refuses_what_is_no_story():
     assert problems({"kind": "move"})
     assert problems({"kind": "weather"})
     assert problems([])
-
-
-def test_what_waits_is_told_before_the_partition_that_it_is_written_to_is_given_away():
-    """A drain of the broker lost it: it leads no partition of the story afterwards."""
-    rig = MemberRig(coterie_story_enable=True)
-    rig.node.topic_manager.ensure_internal(STORY_TOPIC)
-    story = TopicPartition(STORY_TOPIC, 0)
-    rig.elections.heard(story, ME, 1)
-    rig.settle()
-    rig.stable("g", "a")
-
-    assert rig.drained(story) == ["drained"]
-
-    written = rig.store.logs[story].read(0, max_bytes=1 << 20)
-    kinds = [
-        json.loads(one.value or b"")["kind"] for at, _ in scan(written) for one in records_of(written, at)
-    ]
-    assert kinds == ["move", "rebalance"]

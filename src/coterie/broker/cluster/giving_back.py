@@ -8,7 +8,8 @@ more. If the other did not take it, it gives it to itself, in the next.
 Of the partitions that groups or transactions are in it gives few to each other broker at a time, as much as
 is read within moments, and the next when that one has said that it serves those before. So what is in them
 does not wait for all to be read. Who leaves hands these over first, and then gives all the rest away at once;
-what was not taken it offers again. A partition that it writes the story of its groups to goes when they have.
+what was not taken it offers again. A partition that it writes the story of its groups to goes when they have,
+and by itself: it is offered once what waits is written there, which may take seconds.
 """
 
 from __future__ import annotations
@@ -133,7 +134,7 @@ class GivingBack:
         self, rows: Iterable[tuple[PartitionRow, int]], busy: Collection[int], weigh: Weigh
     ) -> Iterator[tuple[PartitionRow, int]]:
         """Yield partitions that go now: of those to be read, few to each broker that is not busy; and what
-        goes last, where none of those is left or under way.
+        goes last, where nothing else is left, and none of those is under way.
         """
         room: dict[int, int] = {}
         last: list[tuple[PartitionRow, int]] = []
@@ -143,7 +144,7 @@ class GivingBack:
             if weight == GOES_LAST:
                 last.append((row, to))
                 continue
-            are_left |= weight > 0
+            are_left = True
             if weight and (to in busy or weight > room.get(to, weight)):
                 continue
             if weight:

@@ -207,6 +207,10 @@ class ElectedLeaders:
             return False
         return not self._draining or (topic, partition) not in self._draining
 
+    def heard_last(self, name: TopicPartition) -> Led | None:
+        """Return the last election of a partition that was heard of: the same object until the next is."""
+        return self._led.get(name)
+
     def leader_of(self, topic: str, partition: int) -> NodeEndpoint | None:
         """Return the broker that was elected last, None if it does not live, or may be none any more."""
         led = self._led.get((topic, partition))
@@ -335,20 +339,39 @@ class Elections:
 
     def drain(self, done: Callable[[], None], names: Collection[TopicPartition] | None = None) -> None:
         """Decide and append nothing more for some partitions, or all that this node leads. `done` is called
-        once, when what the coordinators have decided there has landed. What waits to be written to the story
-        of groups is, as long as this node leads a partition of it.
+        once, when what the coordinators have decided there has landed.
+
+        What waits to be written to the story of groups is, as long as this node leads a partition of it: at
+        once where it gives all away, since it stops. Else it goes on serving, and must not stand still for
+        that: the rounds write it, and partitions of the story are drained after them.
         """
         drained = self._leaders.own() if names is None else names
-        if any(name.topic == STORY_TOPIC for name in drained):
+        story = [name for name in drained if name.topic == STORY_TOPIC]
+        asks = [
+            partial(load().drain, partitions=_numbers(drained, topic))
+            for topic, load in self._load_of.items()
+        ]
+        if story and names is None:
             self._load_coordinator().stories.topic.flush()
+        elif story:
+            drained = [name for name in drained if name.topic != STORY_TOPIC]
+            asks.append(partial(self._drain_story, names=story))
         self._leaders.drain(drained)
-        when_all(
-            [
-                partial(load().drain, partitions=_numbers(drained, topic))
-                for topic, load in self._load_of.items()
-            ],
-            done,
-        )
+        when_all(asks, done)
+
+    def _drain_story(self, done: Callable[[], None], names: Iterable[TopicPartition]) -> None:
+        """Append nothing more to partitions of the story once all that waits is written there. What was
+        elected anew by then is served.
+        """
+        heard = {name: self._leaders.heard_last(name) for name in names}
+
+        def written() -> None:
+            self._leaders.drain(
+                [name for name, led in heard.items() if self._leaders.heard_last(name) is led]
+            )
+            done()
+
+        self._load_coordinator().stories.topic.when_written(written)
 
     def fenced(self) -> None:
         """Lead nothing any more, until the next elections: whoever waits is sent elsewhere (DE-6)."""
