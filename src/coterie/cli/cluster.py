@@ -99,6 +99,31 @@ async def cluster_and_topics(admin: Admin) -> tuple[ClusterInfo, list[DescribedT
     return found, await admin.list_topics(internal=True)
 
 
+async def cluster_to_change(admin: Admin) -> tuple[ClusterInfo, list[DescribedTopic]]:
+    """Return the same where it is known how all stands now. Raises `CoterieError` else."""
+    found, topics = await cluster_and_topics(admin)
+    if outdated := said_of_outdated(found):
+        raise CoterieError(outdated)
+    return found, topics
+
+
+def said_of_outdated(found: ClusterInfo) -> str:
+    """Return why nothing is changed by what a broker says that knows no controller; "" where it knows one."""
+    if found.controller_id >= 0:
+        return ""
+    others = " or ".join(f"-b {one.address}" for one in sorted(found.brokers) if one.address != found.said_by)
+    return (
+        f"nothing is changed: {named(found)} has answered, with what was before; as far as can be told it"
+        f" does not reach its database: check PostgreSQL{others and f', or ask another broker: {others}'}"
+    )
+
+
+def named(found: ClusterInfo) -> str:
+    """Return the broker that was asked, in words."""
+    asked = [f"broker {one.broker_id}" for one in found.brokers if one.address == found.said_by]
+    return f"{asked[0] if len(asked) == 1 else 'the broker'} at {found.said_by}"
+
+
 def counts_of(topics: Sequence[DescribedTopic]) -> tuple[Counter[int], Counter[int]]:
     """Return the number of partitions that each broker leads, and of those that it is a replica of."""
     partitions = [one for topic in topics for one in topic.partitions]
@@ -138,9 +163,7 @@ def lines_of_cut_off(found: ClusterInfo) -> Iterator[str]:
     """Yield lines about the broker that was asked, where it knows no controller: it only looks well."""
     if found.controller_id >= 0:
         return
-    asked = [f"broker {one.broker_id}" for one in found.brokers if one.address == found.said_by]
-    who = f"{asked[0] if len(asked) == 1 else 'the broker'} at {found.said_by}"
-    yield f"{who} has answered, with what was before:"
+    yield f"{named(found)} has answered, with what was before:"
     yield "as far as can be told it does not reach its database (Apache Kafka's: a controller)."
     yield "Check PostgreSQL; the broker's log says since when and why: look for `suspended`."
     yield "Or ask another broker: -b HOST:PORT."
@@ -207,7 +230,7 @@ def drain_command(ask: AskCluster, broker_ids: tuple[int, ...], timeout_s: float
     leaving = sorted({*broker_ids})
 
     async def drain(admin: Admin) -> tuple[list[ReplicaMove], set[int]]:
-        found, topics = await cluster_and_topics(admin)
+        found, topics = await cluster_to_change(admin)
         for one in leaving:
             if all(broker.broker_id != one for broker in found.brokers):
                 raise no_such_broker(one, found)
@@ -273,7 +296,7 @@ def balance_command(ask: AskCluster, replicas: int | None, timeout_s: float) -> 
     from coterie.broker.placement.moving import moved
 
     async def balance(admin: Admin) -> Balanced:
-        found, topics = await cluster_and_topics(admin)
+        found, topics = await cluster_to_change(admin)
         brokers, partitions, moves = placeable(found), [], []
         for internal in (False, True):
             some = await settled(admin, [one for one in topics if one.internal is internal])
@@ -462,7 +485,7 @@ def remove_command(ask: AskCluster, broker_id: int) -> CommandResult:
     """
 
     async def remove(admin: Admin) -> None:
-        found, topics = await cluster_and_topics(admin)
+        found, topics = await cluster_to_change(admin)
         for one in found.brokers:
             if one.broker_id == broker_id and not one.fenced:
                 raise CoterieError(f"broker {broker_id} runs, at {one.address}; stop it, and remove it then")

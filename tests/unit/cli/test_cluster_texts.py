@@ -19,6 +19,7 @@ from coterie.cli.cluster import (
     lines_of_one_address,
     lines_without_leader,
     moves_to_balance,
+    said_of_outdated,
     without_leader,
 )
 from coterie.client.admin.messages import ClusterInfo, DescribedBroker, DescribedPartition, DescribedTopic
@@ -141,6 +142,17 @@ def test_partitions_without_a_leader_are_told_of_though_all_brokers_look_well():
     assert first == "without a leader, though a replica is live: 2 partitions"
     assert second == "without a leader, and no replica is live: 1 partition"
     assert "if this lasts" in because[0]
+
+
+def test_nothing_is_moved_by_what_a_broker_remembers_that_may_be_cut_off():
+    brokers = tuple(DescribedBroker(one, Address(f"h{one}", 9092), None, fenced=False) for one in (1, 2, 3))
+
+    said = said_of_outdated(ClusterInfo("c", -1, brokers, Address("h2", 9092)))
+
+    assert said.startswith("nothing is changed: broker 2 at h2:9092 has answered, with what was before;")
+    assert said.endswith("check PostgreSQL, or ask another broker: -b h1:9092 or -b h3:9092")
+    assert said_of_outdated(ClusterInfo("c", -1, (), Address("h2", 9092))).endswith("check PostgreSQL")
+    assert said_of_outdated(ClusterInfo("c", 1, brokers, Address("h2", 9092))) == ""
 
 
 def test_who_has_answered_is_named_where_it_knows_no_controller_though_it_leads_nothing():
