@@ -37,6 +37,8 @@ from coterie.spark.source.ungrouped import AllPartitions
 
 log = logging.getLogger("coterie.spark")
 
+FIRST_JOIN_S = 10.0
+"""Longer than brokers wait for a new group's other members (group.initial.rebalance.delay.ms, 3 s)."""
 Document = dict[str, Any]
 T = TypeVar("T")
 P = TypeVar("P", bound=Planner)
@@ -124,6 +126,7 @@ class MemberReader(StreamReader):
         self._session: GroupSession | None = None
         self._shared_group: SharedGroupCheck | None = None
         self._ends: BatchEnds | None = None
+        self._asked = False
         self._read: GroupDocument | None = None
         """The batch that Spark last asked the tasks of."""
 
@@ -159,6 +162,9 @@ class MemberReader(StreamReader):
         the next, or `start` if none.
         """
         last = GroupDocument.of(start, group=self.group)
+        if not self._asked:
+            self._asked = True
+            self.ask(self.session.given_time_to_join(FIRST_JOIN_S))
         planned = self.ask(self.session.plan(last, rows_of(limit)))
         if self._shared_group is not None:  # a pattern's topics and the cluster are known by now
             self._shared_group.check(

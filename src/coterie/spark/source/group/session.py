@@ -153,6 +153,14 @@ class GroupSession(Planner):
                 return membership
             await membership.moved(LONGEST_WAIT_S)
 
+    async def given_time_to_join(self, limit_s: float) -> None:
+        """Wait for the first place in the group, so long at most: a first batch that is planned before has
+        nothing, and where triggers are an hour apart the next one comes in an hour.
+        """
+        until = self.clock.time() + limit_s
+        while not (membership := await self.membership()).member.ready and self.clock.time() < until:
+            await membership.moved(LONGEST_WAIT_S)
+
     async def close(self) -> None:
         """Leave the group, and close all connections."""
         self._barrier.release()
