@@ -13,6 +13,7 @@ import click
 
 from coterie.base.errors import CoterieError
 from coterie.base.plain import counted
+from coterie.base.topic_names import STORY_TOPIC
 from coterie.cli.hints import FamilyWithDefault
 from coterie.cli.numbers import Number, WholeNumber
 from coterie.cli.options import AskCluster, CommandResult, asks_cluster, names_in_cluster
@@ -298,8 +299,8 @@ def balance_command(ask: AskCluster, replicas: int | None, timeout_s: float) -> 
     async def balance(admin: Admin) -> Balanced:
         found, topics = await cluster_to_change(admin)
         brokers, partitions, moves = placeable(found), [], []
-        for internal in (False, True):
-            some = await settled(admin, [one for one in topics if one.internal is internal])
+        for shared in shared_apart(topics):
+            some = await settled(admin, shared)
             moves += moves_to_balance(some, brokers, replicas)
             partitions += some
         balanced = balanced_by(moves, partitions, brokers)
@@ -316,6 +317,15 @@ def balance_command(ask: AskCluster, replicas: int | None, timeout_s: float) -> 
         {"moved": documents_of(found.moves), "led_again": led_again, "away": waiting},
         [*lines_of_balanced(found)],
     )
+
+
+def shared_apart(topics: Sequence[DescribedTopic]) -> tuple[list[DescribedTopic], ...]:
+    """Return the topics of which each broker gets its share by itself: those of users, internal ones, and the
+    story, of which a broker has to lead a partition to write any.
+    """
+    story = [one for one in topics if one.name == STORY_TOPIC]
+    rest = [one for one in topics if one.name != STORY_TOPIC]
+    return [one for one in rest if not one.internal], [one for one in rest if one.internal], story
 
 
 def moves_to_balance(

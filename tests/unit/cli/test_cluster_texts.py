@@ -19,7 +19,9 @@ from coterie.cli.cluster import (
     lines_of_one_address,
     lines_without_leader,
     moves_to_balance,
+    placed,
     said_of_outdated,
+    shared_apart,
     without_leader,
 )
 from coterie.client.admin.messages import ClusterInfo, DescribedBroker, DescribedPartition, DescribedTopic
@@ -109,6 +111,23 @@ def test_balance_gives_replicas_as_asked_and_each_broker_its_share_in_one_move()
         CoterieError, match="3 replicas of a partition need as many brokers that live, and there are 2"
     ):
         moves_to_balance(partitions, BROKERS, 3)
+
+
+def test_each_broker_gets_its_share_of_the_story_beside_that_of_other_internal_topics():
+    def topic(name: str, *leaders: int, internal: bool = True) -> DescribedTopic:
+        partitions = [DescribedPartition(at, one, (one,), (one,), ()) for at, one in enumerate(leaders)]
+        return DescribedTopic(name, None, internal=internal, partitions=tuple(partitions))
+
+    offsets, story = topic("__consumer_offsets", 1, 2, 2, 2), topic("__group_story", 1, 1)
+    topics = [story, topic("fleet", 1, 2, internal=False), offsets]
+
+    apart = [placed(one) for one in shared_apart(topics)]
+    moves = [move for one in apart for move in moves_to_balance(one, BROKERS, None)]
+
+    assert sorted((move.name.topic, *move.after) for move in moves) == [
+        ("__consumer_offsets", 1),
+        ("__group_story", 2),
+    ]
 
 
 def test_live_brokers_at_one_address_are_told_of():
