@@ -68,15 +68,7 @@ def test_brokers_and_clients_that_run_go_by_what_was_brought_back(
     produce(cluster, topic, "c", "d", "e")
     with ConfluentAdmin(cluster.bootstrap) as admin:
         admin.create(f"{topic}-later")
-    reader = Consumer(
-        {
-            "bootstrap.servers": cluster.bootstrap,
-            "group.id": f"{group}-none",
-            "enable.auto.commit": False,
-            "auto.offset.reset": "latest",
-        }
-    )
-    reader.assign([TopicPartition(topic, 0, 0)])
+    reader = reader_of(cluster, topic)
     assert [reader.poll(30).value() for _ in "abcde"] == [b"a", b"b", b"c", b"d", b"e"]
     with CLIENT.member(cluster.bootstrap, Membership(topics=(topic,), group=group)) as member:
         assert len(member.take(3)) == 3
@@ -84,12 +76,11 @@ def test_brokers_and_clients_that_run_go_by_what_was_brought_back(
     run(bring_back, server, database, tmp_path)
     run(take_its_place, server, database, tmp_path)
 
-    cluster.until("all are live again", lambda: cluster.live() == [1, 2, 3], within_s=60)
-    cluster.until("they lead again", lambda: None not in cluster.leaders(topic))
+    until_served(cluster, topic)
     for broker in cluster.brokers.values():
         _, *later = broker.log.split("the database is of another history")
         assert len(later) == 1, "it is said once"
-        assert re.search(r"nothing is led any more: .* broker epoch 1\d{9} begins", later[0], re.DOTALL)
+        assert re.search(r"nothing is led any more: .* broker epoch 1\d{12} begins", later[0], re.DOTALL)
     with ConfluentAdmin(cluster.bootstrap) as admin:
         wait_until(lambda: admin.partition_count(f"{topic}-later") is None)
         assert admin.partition_count(topic) == 1
@@ -105,6 +96,69 @@ def test_brokers_and_clients_that_run_go_by_what_was_brought_back(
     assert behind == [b"f", b"g", b"h"]
     wait_until(lambda: passes_on(reader, cluster, topic))
     reader.close()
+
+
+def test_a_backup_that_is_brought_back_again_is_beyond_what_was_before_that(
+    cluster: StoreCluster, server: Server, tmp_path: Path
+) -> None:
+    topic = f"flights-{uuid.uuid4()}"
+    back_up, bring_back, take_its_place = COMMANDS.findall(PAGE.read_text(encoding="utf-8"))
+    database = cluster.database
+    with ConfluentAdmin(cluster.bootstrap) as admin:
+        admin.create(topic)
+    produce(cluster, topic, "a")
+    reader = reader_of(cluster, topic)
+    assert reader.poll(30).value() == b"a"
+    run(back_up, server, database, tmp_path)
+    run(bring_back, server, database, tmp_path)
+    run(take_its_place, server, database, tmp_path)
+    until_served(cluster, topic)
+    wait_until(lambda: passes_on(reader, cluster, topic))
+    leader = cluster[cluster.leader_of(topic, "0")]
+    leader.kill()
+    leader.start()
+    until_served(cluster, topic)
+    wait_until(lambda: passes_on(reader, cluster, topic))
+    known = counts(server, database, "max")
+
+    run(bring_back, server, database, tmp_path)
+    run(take_its_place, server, database, tmp_path)
+    until_served(cluster, topic)
+
+    assert all(now > before for now, before in zip(counts(server, database, "min"), known, strict=True))
+    wait_until(lambda: passes_on(reader, cluster, topic))
+    reader.close()
+
+
+def reader_of(cluster: StoreCluster, topic: str) -> Consumer:
+    """Return a consumer that reads a topic from its beginning, and what comes next where that is gone."""
+    reader = Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap,
+            "group.id": f"{topic}-none",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "latest",
+        }
+    )
+    reader.assign([TopicPartition(topic, 0, 0)])
+    return reader
+
+
+def until_served(cluster: StoreCluster, topic: str) -> None:
+    cluster.until("all are live again", lambda: cluster.live() == [1, 2, 3], within_s=60)
+    cluster.until("they lead again", lambda: None not in cluster.leaders(topic))
+
+
+def counts(server: Server, database: str, of_all: str) -> list[int]:
+    """Return the version of the metadata, the next producer id, and of all partitions one leader epoch, of
+    all brokers one broker epoch.
+    """
+    found = server.sql(
+        database,
+        f"""SELECT version, next_producer_id, (SELECT {of_all}(leader_epoch) FROM coterie.partitions),
+        (SELECT {of_all}(broker_epoch) FROM coterie.brokers) FROM coterie.cluster""",
+    )
+    return [*map(int, found.split("|"))]
 
 
 def passes_on(reader: Consumer, cluster: StoreCluster, topic: str) -> bool:

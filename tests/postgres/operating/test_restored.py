@@ -18,7 +18,14 @@ from click.testing import CliRunner
 from coterie.base.errors import CoterieError
 from coterie.cli import cli
 from coterie.storage.postgres.connecting import DatabaseAddress, connect, read_history
-from coterie.storage.postgres.restored import AHEAD, EPOCH_MAX, EPOCHS_AHEAD, go_on_restored
+from coterie.storage.postgres.restored import (
+    AHEAD,
+    EPOCH_MAX,
+    EPOCHS_AHEAD,
+    Counts,
+    counts_beyond,
+    go_on_restored,
+)
 from coterie.storage.postgres.schema import migrate
 
 TOPIC_ID = "00000000-0000-0000-0000-000000000007"
@@ -44,28 +51,98 @@ async def history(address: DatabaseAddress) -> str:
         connection.terminate()
 
 
-def test_all_that_is_counted_goes_on_beyond_what_can_have_been_given_out(
+SINCE = 1_577_836_800  # 2020
+NOW = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint"
+COUNTS = "SELECT version, next_producer_id, next_partition_id FROM coterie.cluster"
+PARTITIONS = (
+    "SELECT leader, next_leader, leader_epoch, version = {version} FROM coterie.partitions ORDER BY number"
+)
+
+
+def numbers(server: Server, database: str, query: str) -> list[int]:
+    return [*map(int, server.sql(database, query).split("|"))]
+
+
+def test_all_that_is_counted_goes_on_from_the_time_of_the_databases_server(
     server: Server, database: str, address: DatabaseAddress
 ):
     server.sql(database, ROWS)
 
+    (earliest_ms,) = numbers(server, database, NOW)
     done = asyncio.run(go_on_restored(address))
+    (latest_ms,) = numbers(server, database, NOW)
 
-    assert (done.version, done.partitions, done.connected) == (40 + AHEAD, 2, ())
-    cluster = server.sql(database, "SELECT version, next_producer_id, next_partition_id FROM coterie.cluster")
-    assert cluster == f"{40 + AHEAD}|{3000 + AHEAD}|3"
+    assert (done.partitions, done.connected) == (2, ())
+    version, producer_id, partition_id = numbers(server, database, COUNTS)
+    assert version == done.version
+    assert earliest_ms <= version <= latest_ms
+    earliest, latest = earliest_ms // 1000 - SINCE, latest_ms // 1000 - SINCE
+    assert 512 * earliest <= producer_id <= 512 * latest
+    assert partition_id == 3
     brokers = server.sql(
         database, "SELECT broker_epoch, state, version FROM coterie.brokers ORDER BY broker_id"
     )
-    assert brokers.splitlines() == [f"38|fenced|{done.version}", f"40|fenced|{done.version}"]
+    assert brokers.splitlines() == [f"38|fenced|{version}", f"40|fenced|{version}"]
     assert server.sql(database, "SELECT count(*) FROM coterie.lanes") == "0"
-    partitions = server.sql(
-        database, "SELECT leader, next_leader, leader_epoch, version FROM coterie.partitions ORDER BY number"
+    first, second = server.sql(database, PARTITIONS.format(version=version)).splitlines()
+    assert first == second
+    leader_epoch = int(first.removeprefix("||").removesuffix("|t"))
+    assert earliest <= leader_epoch <= latest
+
+
+def test_where_the_clock_was_set_back_it_goes_on_beyond_what_can_have_been_given_out(
+    server: Server, database: str, address: DatabaseAddress
+):
+    (now_ms,) = numbers(server, database, NOW)
+    now = now_ms // 1000 - SINCE
+    later_ms, later = now_ms + 3_600_000, now + 3_600
+    server.sql(database, ROWS)
+    server.sql(
+        database,
+        f"UPDATE coterie.cluster SET version = {later_ms}, next_producer_id = {later * 512};"
+        f" UPDATE coterie.partitions SET leader_epoch = {later} WHERE number = 0",
     )
-    assert partitions.splitlines() == [
-        f"||{EPOCHS_AHEAD}|{done.version}",
-        f"||{5 + EPOCHS_AHEAD}|{done.version}",
-    ]
+
+    done = asyncio.run(go_on_restored(address))
+
+    assert numbers(server, database, COUNTS) == [later_ms + AHEAD, later * 512 + AHEAD, 3]
+    first, second = server.sql(database, PARTITIONS.format(version=done.version)).splitlines()
+    assert first == f"||{later + EPOCHS_AHEAD}|t"
+    assert now <= int(second.split("|")[2]) < later  # of this one's epochs the clock is ahead
+
+
+IN_2026_MS = 1_795_000_000_000
+IN_2026 = 217_163_200  # in seconds since 2020
+
+
+def test_producer_ids_stay_those_of_the_timeline():
+    """Those of the next are for a standby that takes over, and was behind."""
+    third = 2 << 40
+
+    counts = counts_beyond(40, third + 3000, IN_2026_MS)
+    again = counts_beyond(40, third + 3000, IN_2026_MS + 1000)
+
+    assert counts == Counts(IN_2026_MS, third + IN_2026 * 512, IN_2026)
+    assert again == Counts(IN_2026_MS + 1000, third + IN_2026 * 512 + 512, IN_2026 + 1)
+
+
+@pytest.mark.parametrize("year", [1970, 2019, 2089, 2300])
+def test_a_time_for_which_no_leader_epoch_is_left_moves_none(year: int):
+    clock_ms = 31_556_952_000 * (year - 1970)
+
+    counts = counts_beyond(IN_2026_MS, IN_2026 * 512, clock_ms)
+
+    assert counts.epoch == 0
+    assert counts.version > IN_2026_MS
+    assert counts.producer_id == IN_2026 * 512 + AHEAD
+
+
+def test_the_last_leader_epoch_of_the_clock_leaves_room_for_elections():
+    last_ms = (EPOCH_MAX + SINCE) * 1000
+
+    assert counts_beyond(40, 3000, last_ms).epoch == EPOCH_MAX
+    assert counts_beyond(40, 3000, last_ms).producer_id < 1 << 40
+    assert counts_beyond(40, 3000, last_ms + 1000).epoch == 0
 
 
 def state(server: Server, database: str) -> list[str]:
@@ -106,20 +183,22 @@ def test_a_copy_that_was_made_of_a_restored_database_is_marked_anew(
 ):
     """Its epochs are those that brokers were given over the first one, since it was copied."""
     server.sql(database, ROWS)
-    asyncio.run(go_on_restored(address))
+    done = [asyncio.run(go_on_restored(address))]
     dump = tmp_path / "coterie.dump"
     programs = server.programs
     made = ["--format=custom", "--schema=coterie", f"--file={dump}", server.url(database)]
     subprocess.run([programs / "pg_dump", *made], check=True)
     by_template = server.new_database(database)
 
-    done = [asyncio.run(go_on_restored(DatabaseAddress(server.url(by_template))))]
+    done.append(asyncio.run(go_on_restored(DatabaseAddress(server.url(by_template)))))
     for there, how in ((server.new_database(), []), (database, ["--clean", "--if-exists"])):
         into = ["--single-transaction", "--exit-on-error", *how, f"--dbname={server.url(there)}", dump]
         subprocess.run([programs / "pg_restore", *into], check=True)
         done.append(asyncio.run(go_on_restored(DatabaseAddress(server.url(there)))))
 
-    assert [(one.changed, one.version) for one in done] == [(True, 40 + 2 * AHEAD)] * 3
+    assert all(one.changed for one in done)
+    versions = [one.version for one in done]
+    assert sorted({*versions}) == versions, "each is beyond all that were before"
 
 
 def test_once_the_server_was_started_anew_it_is_done_again(copied: Server, database: str):
@@ -255,11 +334,12 @@ def test_the_command_says_what_the_database_has_become(
     again = CliRunner().invoke(cli, ["store", "restored", address.url])
     as_json = CliRunner().invoke(cli, ["store", "restored", address.url, "--output", "json"])
 
-    assert as_text.output.splitlines()[0].endswith(f": the metadata is at version {40 + AHEAD}")
+    version, *_ = numbers(server, database, COUNTS)
+    assert as_text.output.splitlines()[0].endswith(f": the metadata is at version {version}")
     assert as_text.output.splitlines()[1].startswith("2 partitions are led anew, ")
     assert "done already, and no broker has started since; nothing is changed" in again.output
     told = json.loads(as_json.output)
-    assert (told["version"], told["partitions"], told["changed"]) == (40 + AHEAD, 2, False)
+    assert (told["version"], told["partitions"], told["changed"]) == (version, 2, False)
 
 
 def test_the_tables_of_an_earlier_schema_are_brought_up_to_date(server: Server):

@@ -102,7 +102,9 @@ class PretendedEngine:
             case ReadDelta(above):
                 return self._delta(above)
             case ReserveProducerIds():
-                first = max(self.tables.next_producer_id, self._timeline * PRODUCER_IDS_OF_TIMELINE)
+                first = self.tables.next_producer_id
+                mine = self._timeline * PRODUCER_IDS_OF_TIMELINE
+                first = max(first, mine + first % PRODUCER_IDS_OF_TIMELINE)
                 self.tables.next_producer_id = first + PRODUCER_ID_BLOCK
                 return ProducerIds(first, PRODUCER_ID_BLOCK)
             case _:

@@ -58,6 +58,13 @@ TIMELINE = "left(pg_walfile_name(pg_current_wal_insert_lsn()), 8)"
 """That of what is being written, in hexadecimal digits: the control file's is an older one until the first
 checkpoint after a promotion.
 """
+PRODUCER_IDS_BITS = 40
+# A standby that takes over, and was behind, does not know of the last blocks that were given out; whoever has
+# one goes on giving out its ids. So the ids of each timeline are others, 2^40 of them. Among those it goes on
+# where it was: one that was brought back, maybe on another server, is beyond what was given out before.
+NEXT_PRODUCER_ID = f"""greatest(next_producer_id,
+  ((('x' || {TIMELINE})::bit(32)::bigint - 1) << {PRODUCER_IDS_BITS})
+  + (next_producer_id & ((1::bigint << {PRODUCER_IDS_BITS}) - 1)))"""
 # A backup that is brought back may have all three of them as before: `coterie store restored` gives it
 # something that no database had.
 HISTORY = f"""

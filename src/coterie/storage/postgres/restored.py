@@ -1,8 +1,10 @@
 """A database that was brought back from a backup: it goes on where nobody has been before.
 
 What was decided after the backup is gone from the database, but not from the memory of brokers and clients.
-So everything that is counted goes on far ahead of what may have been given out by then, and no broker of
-before appends any more.
+So everything that is counted goes on beyond what may have been given out by then, and no broker of before
+appends any more. The copy does not know how far that was, nor how often it was brought back before; the clock
+of the database's server does. Where that is not later, as when it was set back, all goes on far ahead of the
+copy.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import asyncpg
 
 from coterie.base.errors import CoterieError
 from coterie.storage.postgres.advice import connected
-from coterie.storage.postgres.connecting import DatabaseAddress
+from coterie.storage.postgres.connecting import NEXT_PRODUCER_ID, PRODUCER_IDS_BITS, DatabaseAddress
 from coterie.storage.postgres.schema import insist_on_schema, read_cluster
 from coterie.storage.postgres.serial import COMMAND_LOCK_MS, Connection, transaction
 
@@ -24,6 +26,10 @@ EPOCHS_AHEAD = 1_000_000
 """The same of leader epochs of one partition, of which there are 2^31."""
 EPOCH_MAX = 2**31 - 1 - EPOCHS_AHEAD
 """The last that a partition may come to: there are as many elections left then as were left out."""
+EPOCHS_SINCE = 1_577_836_800
+"""2020-01-01, in seconds since 1970. Leader epochs, one for each second since then, last until 2088."""
+PRODUCER_IDS_A_SECOND = 512
+"""So the 2^40 ids of a timeline last as long as the leader epochs do."""
 
 
 def mark_of(transaction_id: str) -> str:
@@ -40,24 +46,27 @@ def mark_of(transaction_id: str) -> str:
     """
 
 
+CLOCK = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 IS_MARKED = f"""
-SELECT version, coalesce(restoration = {mark_of("cluster.xmin")}, false) FROM coterie.cluster FOR UPDATE
+SELECT coalesce(restoration = {mark_of("cluster.xmin")}, false), version, {NEXT_PRODUCER_ID}
+FROM coterie.cluster FOR UPDATE
 """
 MOVE_ON = f"""
-UPDATE coterie.cluster SET version = version + $1, next_producer_id = next_producer_id + $1,
+UPDATE coterie.cluster SET version = $1, next_producer_id = $2,
   restoration = {mark_of("pg_current_xact_id()::xid")}
-RETURNING version
 """
 THERE = "topic_id IN (SELECT topic_id FROM coterie.topics WHERE NOT deleted)"
 FAR_ALREADY = f"""
 SELECT name, number, leader_epoch FROM coterie.partitions JOIN coterie.topics USING (topic_id)
-WHERE leader_epoch > $1 AND {THERE} ORDER BY leader_epoch DESC LIMIT 1
+WHERE leader_epoch > $1 AND leader_epoch >= $2 AND {THERE} ORDER BY leader_epoch DESC LIMIT 1
 """
 SHUT_GATES = "DELETE FROM coterie.lanes"
 FENCE = "UPDATE coterie.brokers SET state = 'fenced', version = $1"
 LEAVE_WITHOUT_LEADER = f"""
 UPDATE coterie.partitions
-SET leader = NULL, next_leader = NULL, leader_epoch = leader_epoch + $2, version = $1 WHERE {THERE}
+SET leader = NULL, next_leader = NULL, version = $1,
+  leader_epoch = CASE WHEN $2 > leader_epoch THEN $2 ELSE leader_epoch + $3 END
+WHERE {THERE}
 """
 # The lock of a broker's membership. Whoever has read the metadata since the backup was brought back has to
 # look at the history anew.
@@ -67,6 +76,16 @@ SELECT pid, objid::int FROM pg_locks WHERE locktype = 'advisory' AND classid = 7
   AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
 """
 END_SESSION = "SELECT pg_terminate_backend($1)"
+
+
+class Counts(NamedTuple):
+    """The version of the metadata, the next producer id, and the leader epoch that partitions are in at least
+    which are not there yet.
+    """
+
+    version: int
+    producer_id: int
+    epoch: int
 
 
 class Restored(NamedTuple):
@@ -93,16 +112,34 @@ async def go_on_restored(address: DatabaseAddress, *, though_served: bool = Fals
         if not though_served:
             _insist_on_no_brokers(await connection.fetch(MEMBERSHIPS), address)
         async with transaction(connection, lock_timeout=COMMAND_LOCK_MS):
-            version, is_marked = await connection.fetchrow(IS_MARKED)
+            is_marked, version, producer_id = await connection.fetchrow(IS_MARKED)
             if is_marked:
                 partitions = await connection.fetchval(
                     f"SELECT count(*) FROM coterie.partitions WHERE {THERE}"
                 )
             else:
-                await _insist_on_epochs(connection, address)
-                version, partitions = await _move_on(connection)
+                counts = counts_beyond(version, producer_id, await connection.fetchval(CLOCK))
+                await _insist_on_epochs(connection, address, counts.epoch)
+                version, partitions = counts.version, await _move_on(connection, counts)
         left = await _cut_off(connection)
         return Restored(cluster.cluster_id, version, partitions, left, changed=not is_marked)
+
+
+def counts_beyond(version: int, producer_id: int, clock_ms: int) -> Counts:
+    """Return the counts by which a copy goes on that has come to this version and producer id, at a time in
+    milliseconds since 1970.
+
+    Leader epoch 0 is for a time for which there is none: all partitions are there already.
+    """
+    seconds = clock_ms // 1000 - EPOCHS_SINCE
+    epoch = seconds if 0 < seconds <= EPOCH_MAX else 0
+    of_timeline = producer_id >> PRODUCER_IDS_BITS << PRODUCER_IDS_BITS
+    by_clock = of_timeline + epoch * PRODUCER_IDS_A_SECOND
+    return Counts(
+        clock_ms if clock_ms > version else version + AHEAD,
+        by_clock if by_clock > producer_id else producer_id + AHEAD,
+        epoch,
+    )
 
 
 def _insist_on_no_brokers(memberships: Sequence[tuple[int, int]], address: DatabaseAddress) -> None:
@@ -120,9 +157,9 @@ def _insist_on_no_brokers(memberships: Sequence[tuple[int, int]], address: Datab
         )
 
 
-async def _insist_on_epochs(connection: Connection, address: DatabaseAddress) -> None:
-    """Raise `CoterieError` where a partition has come too far to go on ahead. It takes two thousand times."""
-    far = await connection.fetchrow(FAR_ALREADY, EPOCH_MAX - EPOCHS_AHEAD)
+async def _insist_on_epochs(connection: Connection, address: DatabaseAddress, epoch: int) -> None:
+    """Raise `CoterieError` where a partition has come too far to go on ahead, and the clock has not."""
+    far = await connection.fetchrow(FAR_ALREADY, EPOCH_MAX - EPOCHS_AHEAD, epoch)
     if far is not None:
         name, number, epoch = far
         raise CoterieError(
@@ -133,13 +170,13 @@ async def _insist_on_epochs(connection: Connection, address: DatabaseAddress) ->
         )
 
 
-async def _move_on(connection: Connection) -> tuple[int, int]:
-    """Return the next version of the metadata, and the number of partitions: all are without a leader."""
-    version = await connection.fetchval(MOVE_ON, AHEAD)
+async def _move_on(connection: Connection, counts: Counts) -> int:
+    """Write where all goes on, and return the number of partitions: all are without a leader."""
+    await connection.execute(MOVE_ON, counts.version, counts.producer_id)
     await connection.execute(SHUT_GATES)
-    await connection.execute(FENCE, version)
-    done = await connection.execute(LEAVE_WITHOUT_LEADER, version, EPOCHS_AHEAD)
-    return version, int(done.rpartition(" ")[2])
+    await connection.execute(FENCE, counts.version)
+    done = await connection.execute(LEAVE_WITHOUT_LEADER, counts.version, counts.epoch, EPOCHS_AHEAD)
+    return int(done.rpartition(" ")[2])
 
 
 async def _cut_off(connection: Connection) -> tuple[int, ...]:

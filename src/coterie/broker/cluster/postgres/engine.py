@@ -38,7 +38,7 @@ from coterie.broker.cluster.statements import (
     ReserveProducerIds,
     Statement,
 )
-from coterie.storage.postgres.connecting import TIMELINE, Connections, read_history, within_ms
+from coterie.storage.postgres.connecting import NEXT_PRODUCER_ID, Connections, read_history, within_ms
 from coterie.storage.postgres.serial import (
     Connection,
     SerialConnection,
@@ -71,14 +71,9 @@ ORDER BY broker.broker_id
 DELTAS_KEPT = 50
 MANY_PARTITIONS = 1_000
 LOCK_VERSION = "SELECT FROM coterie.cluster FOR UPDATE"
-# A standby that takes over, and was behind, does not know of the last blocks that were given out; whoever has
-# one goes on giving out its ids. So the ids of each timeline are others, 2^40 of them.
 RESERVE = f"""
-WITH {within_ms(LOCK_TIMEOUT_MS)},
-timeline AS (
-  SELECT ('x' || {TIMELINE})::bit(32)::bigint AS number)
-UPDATE coterie.cluster SET next_producer_id = greatest(next_producer_id, (timeline.number - 1) << 40) + $1
-FROM patience, timeline
+WITH {within_ms(LOCK_TIMEOUT_MS)}
+UPDATE coterie.cluster SET next_producer_id = {NEXT_PRODUCER_ID} + $1 FROM patience
 RETURNING next_producer_id - $1
 """
 
