@@ -28,6 +28,8 @@ fi
 debian=$WORK/debian
 cp -a "$BARE" "$debian" || exit 1
 cp /etc/resolv.conf "$debian/etc/resolv.conf"
+# Every Debian knows this name; debootstrap leaves it to who installs.
+echo '127.0.0.1 localhost' >"$debian/etc/hosts"
 # What lets this machine reach its package index lets the bare one, too.
 cp -L "$CERTIFICATES" "$debian$CERTIFICATES"
 [ -f /etc/pip.conf ] && cp /etc/pip.conf "$debian/etc/pip.conf"
