@@ -24,7 +24,7 @@ def whoever_planned_it() -> Any:
     right = GroupSession._ranges_read
 
     def read_of(self: GroupSession, last: Any) -> Any:
-        ours = self._given is not None and self._given[0] == last.plan
+        ours = self._given is not None and self._given[0].plan == last.plan
         return right(self, last) if ours else last.ranges
 
     return instead(GroupSession, "_ranges_read", read_of)
@@ -43,7 +43,7 @@ def a_part_for_the_whole() -> Any:
         found = await right(self, document, pieces)
         if len(found) > 2:
             found[1] = None  # a task that is never started
-        self._given = (document.plan, covered(document.ranges, found))
+        self._given = (document, covered(document.ranges, found))
         return found
 
     return instead(GroupSession, "left_to_read", left_to_read)
@@ -92,7 +92,7 @@ def any_end() -> Any:
     """Whatever batch is said to have ended, the one under way is taken for finished."""
 
     def has_ended(self: GroupSession, plan: int) -> bool:
-        return self._under_way is not None and self._settled != self._under_way.plan
+        return self._given is not None and self._settled != self._given[0].plan
 
     return instead(GroupSession, "has_ended", has_ended)
 

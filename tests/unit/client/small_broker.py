@@ -93,6 +93,21 @@ class SmallBroker:
         return self.react(header, decode_request(header, frame))
 
 
+class SmallBrokers:
+    """Several of them, which begin and end together; whoever makes some sets `brokers`."""
+
+    brokers: list[SmallBroker]
+
+    async def __aenter__(self):
+        for broker in self.brokers:
+            await broker.__aenter__()
+        return self
+
+    async def __aexit__(self, *_):
+        for broker in self.brokers:
+            await broker.__aexit__()
+
+
 @contextmanager
 def brokers_beside():
     """What starts small brokers on a loop in a thread, for callers that block; returns an address."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from small_broker import SmallBroker
+from small_broker import SmallBroker, SmallBrokers
 
 from coterie.base.codes import Code
 from coterie.wire.api.apis import ApiKey
@@ -65,7 +65,7 @@ class Log:
         return (there[-1], len(there)) if there else (epoch, 0)
 
 
-class SmallCluster:
+class SmallCluster(SmallBrokers):
     """Brokers 1 and 2 and one partition. What the consumer asked is in `fetches`: (broker, request)."""
 
     def __init__(self, log: Log, *, committed: tuple[int, int, str] | None = None) -> None:
@@ -76,15 +76,6 @@ class SmallCluster:
         self.epoch_questions = []
         self.refuse_epochs = []
         self.brokers = [SmallBroker(self.answering(one), offered=OFFERED) for one in (1, 2)]
-
-    async def __aenter__(self):
-        for broker in self.brokers:
-            await broker.__aenter__()
-        return self
-
-    async def __aexit__(self, *_):
-        for broker in self.brokers:
-            await broker.__aexit__()
 
     @property
     def bootstrap(self) -> str:

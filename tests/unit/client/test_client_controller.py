@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from small_broker import SmallBroker
+from small_broker import SmallBroker, SmallBrokers
 
 from coterie.base.codes import Code
 from coterie.base.errors import RefusedBy
@@ -29,7 +29,7 @@ OFFERED = {
 T0 = TopicPartition("t", 0)
 
 
-class CutOffBrokers:
+class CutOffBrokers(SmallBrokers):
     """Brokers 1 and 2; `controllers` has what each names as the controller. Changes come to `code`."""
 
     def __init__(self, *controllers: int, offered=OFFERED) -> None:
@@ -41,15 +41,6 @@ class CutOffBrokers:
         self.leader: int | None = None
         """Who leads the partition of the topic that they know; None where they know of none."""
         self.brokers = [SmallBroker(self.answering(one), offered=offered) for one in (1, 2)]
-
-    async def __aenter__(self):
-        for broker in self.brokers:
-            await broker.__aenter__()
-        return self
-
-    async def __aexit__(self, *_):
-        for broker in self.brokers:
-            await broker.__aexit__()
 
     def admin(self) -> Admin:
         """Return an administrator that knows broker 1, and gives up soon."""

@@ -126,7 +126,7 @@ class MemberReader(StreamReader):
         self._session: GroupSession | None = None
         self._shared_group: SharedGroupCheck | None = None
         self._ends: BatchEnds | None = None
-        self._asked = False
+        self._had_time_to_join = False
         self._read: GroupDocument | None = None
         """The batch that Spark last asked the tasks of."""
 
@@ -162,8 +162,8 @@ class MemberReader(StreamReader):
         the next, or `start` if none.
         """
         last = GroupDocument.of(start, group=self.group)
-        if not self._asked:
-            self._asked = True
+        if not self._had_time_to_join:
+            self._had_time_to_join = True
             self.ask(self.session.given_time_to_join(FIRST_JOIN_S))
         planned = self.ask(self.session.plan(last, rows_of(limit)))
         if self._shared_group is not None:  # a pattern's topics and the cluster are known by now

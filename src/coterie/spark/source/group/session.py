@@ -94,10 +94,8 @@ class GroupSession(Planner):
         """The plan whose batch is known to be done and committed as far as it may be."""
         self._seen: Seen | None = None
         self._planned: tuple[int, Mapping[Range, Range | None]] | None = None
-        self._given: tuple[int, tuple[Range, ...]] | None = None
-        """The plan that tasks were last given, and what of its ranges they read up to the end."""
-        self._under_way: GroupDocument | None = None
-        """The batch that tasks were last given."""
+        self._given: tuple[GroupDocument, tuple[Range, ...]] | None = None
+        """The batch that tasks were last given, and what of its ranges they read up to the end."""
         self._planning = False
         self._ending: asyncio.Task[Any] | None = None
         """Who commits a batch that has ended, before the next is planned."""
@@ -218,7 +216,7 @@ class GroupSession(Planner):
         """Return whether it is news that Spark has finished the batch of a plan: tasks were given it here,
         and nothing later, and it is not committed yet.
         """
-        return self._under_way is not None and self._under_way.plan == plan and self._settled != plan
+        return self._given is not None and self._given[0].plan == plan != self._settled
 
     async def batch_ended(self, plan: int) -> None:
         """Commit the batch of a plan, which Spark has finished, before the next one is asked for. What is no
@@ -236,10 +234,11 @@ class GroupSession(Planner):
 
     async def _commit_ended(self, membership: Membership, plan: int) -> None:
         until = self.clock.time() + self.settings.max_poll_interval_ms / 1000
-        while self._under_way is not None and self.has_ended(plan) and self.clock.time() < until:
+        while self._given is not None and self.has_ended(plan) and self.clock.time() < until:
+            batch, _ = self._given
             self._seen = None
-            looked = await self._look(membership, self._under_way)
-            if looked and (await self._settle(membership, self._under_way) or self._may_plan(membership)):
+            looked = await self._look(membership, batch)
+            if looked and (await self._settle(membership, batch) or self._may_plan(membership)):
                 return
             await membership.moved(LONGEST_WAIT_S)
 
@@ -377,7 +376,7 @@ class GroupSession(Planner):
         """Return the ranges that were certainly read of a batch that is done (rule 2 of `protocol`)."""
         seen = self._seen
         assert seen is not None
-        if self._given is not None and self._given[0] == last.plan:
+        if self._given is not None and self._given[0].plan == last.plan:
             return self._given[1]
         if self._query_name(last) and last.query:
             return tuple(one for one in last.ranges if self._keeps(one.at, last.plan))
@@ -567,8 +566,7 @@ class GroupSession(Planner):
             self._settled = None
         known = self._planned[1]
         found = [known.get(piece, piece) for piece in wanted]
-        self._given = (document.plan, covered(document.ranges, found))
-        self._under_way = document
+        self._given = (document, covered(document.ranges, found))
         return found
 
     async def _replay(self, document: GroupDocument, pieces: list[Range]) -> list[Range | None]:
