@@ -56,8 +56,8 @@ def describe_command(ask: AskCluster) -> CommandResult:
     """Show the cluster's id, its controller and its brokers.
 
     LEADS and REPLICAS count partitions, those of internal topics as well. While some have no leader LEADS is
-    a dash where it may be theirs. A broker that does not reach its database shows what was before, and that
-    is said.
+    a dash where it may be theirs. Where the broker that is asked does not reach its database, another is
+    asked, and that is said.
     """
     found, topics = ask(cluster_and_topics)
     leads, replicas = counts_of(topics)
@@ -112,17 +112,16 @@ def said_of_outdated(found: ClusterInfo) -> str:
     """Return why nothing is changed by what a broker says that knows no controller; "" where it knows one."""
     if found.controller_id >= 0:
         return ""
-    others = " or ".join(f"-b {one.address}" for one in sorted(found.brokers) if one.address != found.said_by)
     return (
-        f"nothing is changed: {named(found)} has answered, with what was before; as far as can be told it"
-        f" does not reach its database: check PostgreSQL{others and f', or ask another broker: {others}'}"
+        f"nothing is changed: {named(found, found.said_by)} has answered, with what was before, and no broker"
+        " that answers knows more; as far as can be told none reaches its database: check PostgreSQL"
     )
 
 
-def named(found: ClusterInfo) -> str:
-    """Return the broker that was asked, in words."""
-    asked = [f"broker {one.broker_id}" for one in found.brokers if one.address == found.said_by]
-    return f"{asked[0] if len(asked) == 1 else 'the broker'} at {found.said_by}"
+def named(found: ClusterInfo, address: Address | None) -> str:
+    """Return the broker that was asked at an address, in words."""
+    asked = [f"broker {one.broker_id}" for one in found.brokers if one.address == address]
+    return f"{asked[0] if len(asked) == 1 else 'the broker'} at {address}"
 
 
 def counts_of(topics: Sequence[DescribedTopic]) -> tuple[Counter[int], Counter[int]]:
@@ -162,13 +161,16 @@ def without_leader(found: ClusterInfo, topics: Sequence[DescribedTopic]) -> With
 
 def lines_of_cut_off(found: ClusterInfo) -> Iterator[str]:
     """Yield lines about the broker that was asked, where it knows no controller: it only looks well."""
-    if found.controller_id >= 0:
-        return
-    yield f"{named(found)} has answered, with what was before:"
-    yield "as far as can be told it does not reach its database (Apache Kafka's: a controller)."
-    yield "Check PostgreSQL; the broker's log says since when and why: look for `suspended`."
-    yield "Or ask another broker: -b HOST:PORT."
-    yield ""
+    if found.controller_id < 0:
+        yield f"{named(found, found.said_by)} has answered, with what was before, and none that answers knows"
+        yield "more: as far as can be told they do not reach their database (Apache Kafka's: a controller)."
+        yield "Check PostgreSQL; a broker's log says since when and why: look for `suspended`."
+        yield ""
+    elif found.cut_off is not None:
+        yield f"{named(found, found.cut_off)} knows no controller: as far as can be told it does not reach"
+        yield "its database. Its log says since when and why: look for `suspended`."
+        yield f"This is what {named(found, found.said_by)} knows:"
+        yield ""
 
 
 def lines_without_leader(without: WithoutLeader, *, known: bool = True) -> Iterator[str]:

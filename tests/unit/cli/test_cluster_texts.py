@@ -168,9 +168,8 @@ def test_nothing_is_moved_by_what_a_broker_remembers_that_may_be_cut_off():
 
     said = said_of_outdated(ClusterInfo("c", -1, brokers, Address("h2", 9092)))
 
-    assert said.startswith("nothing is changed: broker 2 at h2:9092 has answered, with what was before;")
-    assert said.endswith("check PostgreSQL, or ask another broker: -b h1:9092 or -b h3:9092")
-    assert said_of_outdated(ClusterInfo("c", -1, (), Address("h2", 9092))).endswith("check PostgreSQL")
+    assert said.startswith("nothing is changed: broker 2 at h2:9092 has answered, with what was before, and")
+    assert said.endswith("as far as can be told none reaches its database: check PostgreSQL")
     assert said_of_outdated(ClusterInfo("c", 1, brokers, Address("h2", 9092))) == ""
 
 
@@ -183,10 +182,19 @@ def test_who_has_answered_is_named_where_it_knows_no_controller_though_it_leads_
 
     assert [*well] == []
     who, what, check, *_ = cut_off
-    assert who == "broker 2 at h2:9092 has answered, with what was before:"
-    assert what.startswith("as far as can be told it does not reach its database")
-    assert check == "Check PostgreSQL; the broker's log says since when and why: look for `suspended`."
-    assert next(elsewhere) == "the broker at tunnel:1 has answered, with what was before:"
+    assert who.startswith("broker 2 at h2:9092 has answered, with what was before, and none that answers")
+    assert "as far as can be told they do not reach their database" in what
+    assert check == "Check PostgreSQL; a broker's log says since when and why: look for `suspended`."
+    assert next(elsewhere).startswith("the broker at tunnel:1 has answered, with what was before, and none")
+
+
+def test_where_another_knows_better_than_the_broker_that_was_asked_both_are_named():
+    brokers = tuple(DescribedBroker(one, Address(f"h{one}", 9092), None, fenced=False) for one in (1, 2))
+
+    said = [*lines_of_cut_off(ClusterInfo("c", 1, brokers, Address("h1", 9092), Address("h2", 9092)))]
+
+    assert said[0].startswith("broker 2 at h2:9092 knows no controller: as far as can be told it does not")
+    assert said[2:] == ["This is what broker 1 at h1:9092 knows:", ""]
 
 
 def test_of_partitions_without_a_leader_no_more_is_said_where_all_is_from_before():

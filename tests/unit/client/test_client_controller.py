@@ -22,6 +22,7 @@ OFFERED = {
     ApiKey.METADATA: (12, 12),
     ApiKey.DESCRIBE_CLUSTER: (0, 0),
     ApiKey.CREATE_TOPICS: (5, 5),
+    ApiKey.DELETE_TOPICS: (6, 6),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: (1, 1),
     ApiKey.ELECT_LEADERS: (2, 2),
     ApiKey.UPDATE_FEATURES: (2, 2),
@@ -30,7 +31,7 @@ T0 = TopicPartition("t", 0)
 
 
 class CutOffBrokers(SmallBrokers):
-    """Brokers 1 and 2; `controllers` has what each names as the controller. Changes come to `code`."""
+    """Brokers 1, 2 and so on; `controllers` has what each names as the controller. Changes come to `code`."""
 
     def __init__(self, *controllers: int, offered=OFFERED) -> None:
         self.controllers = [*controllers]
@@ -40,7 +41,10 @@ class CutOffBrokers(SmallBrokers):
         self.cut_off_by_changes = self.away_after_changes = False
         self.leader: int | None = None
         """Who leads the partition of the topic that they know; None where they know of none."""
-        self.brokers = [SmallBroker(self.answering(one), offered=offered) for one in (1, 2)]
+        self.outdated: set[int] = set()
+        """Those that do not know the topic, whatever the others do."""
+        numbers = range(1, len(controllers) + 1)
+        self.brokers = [SmallBroker(self.answering(one), offered=offered) for one in numbers]
 
     def admin(self) -> Admin:
         """Return an administrator that knows broker 1, and gives up soon."""
@@ -53,6 +57,7 @@ class CutOffBrokers(SmallBrokers):
                 ApiKey.METADATA: self.metadata,
                 ApiKey.DESCRIBE_CLUSTER: self.cluster,
                 ApiKey.CREATE_TOPICS: self.changed,
+                ApiKey.DELETE_TOPICS: self.deleted,
                 ApiKey.INCREMENTAL_ALTER_CONFIGS: self.configured,
                 ApiKey.ELECT_LEADERS: self.elected,
                 ApiKey.UPDATE_FEATURES: self.updated,
@@ -64,14 +69,16 @@ class CutOffBrokers(SmallBrokers):
 
         return react
 
-    def metadata(self, _, version):
+    def metadata(self, broker_id, version):
         """The answer of a broker that has heard of the topic or not, whatever was changed."""
         kind = entity("metadata", version, "MetadataResponseTopic", "response")
         one = entity("metadata", version, "MetadataResponsePartition", "response")
         topic = build(kind, error_code=Code.UNKNOWN_TOPIC_OR_PARTITION, name="t", partitions=())
-        if self.leader is not None:
-            partition = build(one, error_code=0, partition_index=0, leader_id=self.leader)
-            topic = build(kind, error_code=Code.NONE, name="t", partitions=(partition,))
+        if self.leader is not None and broker_id not in self.outdated:
+            partitions = (
+                build(one, error_code=0, partition_index=at, leader_id=self.leader) for at in range(3)
+            )
+            topic = build(kind, error_code=Code.NONE, name="t", partitions=tuple(partitions))
         return {"brokers": (), "topics": (topic,), "cluster_id": "c", "controller_id": 1}
 
     def cluster(self, broker_id, version):
@@ -86,9 +93,14 @@ class CutOffBrokers(SmallBrokers):
     def changed(self, broker_id, version):
         self.changes.append(broker_id)
         if self.cut_off_by_changes:
-            self.controllers = [-1, -1]
+            self.controllers = [-1] * len(self.brokers)
         kind = entity("create_topics", version, "CreatableTopicResult", "response")
         return {"topics": (build(kind, name="t", error_code=self.code, num_partitions=3),)}
+
+    def deleted(self, broker_id, version):
+        self.changes.append(broker_id)
+        kind = entity("delete_topics", version, "DeletableTopicResult", "response")
+        return {"responses": (build(kind, name="t", error_code=self.code),)}
 
     def configured(self, broker_id, version):
         self.changes.append(broker_id)
@@ -144,6 +156,51 @@ def test_a_broker_that_is_cut_off_alone_is_passed_over_for_one_that_knows_the_co
     scene(brokers)
 
     assert {*brokers.changes} == {2}
+
+
+ON_TOPICS = {
+    "create": lambda admin: admin.create_topic("t"),
+    "delete": lambda admin: admin.delete_topic("t"),
+    "configure": lambda admin: admin.alter_configs(Resource.topic("t"), put={"retention.ms": 1}),
+}
+
+
+@pytest.mark.parametrize("change", ON_TOPICS)
+def test_what_is_asked_before_a_change_and_after_it_is_not_asked_of_a_broker_that_is_cut_off(change):
+    """Found by a reviewer: the change was made, and then the broker asked that had not heard of the topic."""
+    brokers = CutOffBrokers(-1, 2)
+    brokers.code, brokers.leader, brokers.outdated = Code.NONE, 2, {1}
+
+    result_of(brokers, ON_TOPICS[change])
+
+    assert brokers.changes == [2]
+
+
+def test_a_topic_is_looked_up_at_a_broker_that_is_not_cut_off_and_so_are_all_of_them():
+    brokers = CutOffBrokers(-1, 2)
+    brokers.leader, brokers.outdated = 2, {1}
+
+    (listed,) = result_of(brokers, lambda admin: admin.list_topics())
+    described = result_of(brokers, lambda admin: admin.describe_topics(["t"]))
+
+    assert (listed.name, [*described]) == ("t", ["t"])
+
+
+def test_a_broker_that_is_silent_holds_up_no_answer_of_another_that_knows_the_controller():
+    """Found by a reviewer: they were asked one after the other, each for as long as a request may take."""
+    brokers = CutOffBrokers(-1, 3, 3)
+
+    async def ask():
+        async with brokers, brokers.admin() as admin, asyncio.timeout(5):  # a request may take 30 s
+            brokers.brokers[1].may_answer.clear()
+            found = await admin.describe_cluster()
+            brokers.brokers[1].may_answer.set()
+            return found
+
+    found = asyncio.run(ask())
+
+    assert (found.controller_id, found.said_by) == (3, brokers.brokers[2].address)
+    assert found.cut_off == brokers.brokers[0].address
 
 
 CHANGES = {
@@ -254,9 +311,11 @@ def test_of_a_topic_that_was_made_by_brokers_that_are_gone_then_it_is_said_that_
     assert str(error).endswith(str(error.last))
 
 
-def test_who_was_asked_for_the_cluster_is_known():
-    async def ask() -> bool:
-        async with CutOffBrokers(1, 1) as brokers, brokers.admin() as admin:
-            return (await admin.describe_cluster()).said_by == brokers.brokers[0].address
+@pytest.mark.parametrize("controllers", [(1, 1), (-1, -1)])
+def test_who_was_asked_for_the_cluster_is_known(controllers):
+    brokers = CutOffBrokers(*controllers)
 
-    assert asyncio.run(ask())
+    found = result_of(brokers, lambda admin: admin.describe_cluster())
+
+    first = brokers.brokers[0].address
+    assert (found.said_by, found.cut_off) == (first, None if controllers == (1, 1) else first)

@@ -101,7 +101,10 @@ class Admin(HintsAtMethods):
     # -- the cluster
 
     async def describe_cluster(self, *, include_fenced: bool = False) -> ClusterInfo:
-        """Return the cluster's id, controller and brokers; the fenced ones too, from Kafka 4.0 on."""
+        """Return the cluster's id, controller and brokers; the fenced ones too, from Kafka 4.0 on.
+
+        A broker that knows no controller may be cut off: then the others are asked, and one that does counts.
+        """
         return await self._brokers.describe_cluster(fenced=include_fenced)
 
     async def unregister_broker(self, broker_id: int) -> None:
@@ -287,9 +290,11 @@ class Admin(HintsAtMethods):
             await self.describe_topics([resource.name])
 
     def _home_of(self, resource: Resource) -> Callable[[], Awaitable[Address]]:
-        """Return a lookup of the broker to ask: the broker whose settings they are, any for the others."""
+        """Return a lookup of the broker to ask: the broker whose settings they are, an informed one for the
+        others.
+        """
         if resource.kind not in (ResourceKind.BROKER, ResourceKind.BROKER_LOGGER) or not resource.name:
-            return self._brokers.anyone
+            return self._brokers.informed
 
         async def itself() -> Address:
             brokers = (await self.describe_cluster()).brokers

@@ -1,12 +1,18 @@
-"""Which broker an administrator asks, and how: again while what went wrong may pass, a change only once."""
+"""Which broker an administrator asks, and how: again while what went wrong may pass, a change only once.
 
+A broker of Coterie's that is cut off from its database goes on answering with what was before, and names no
+controller. So whoever is asked, before a change, for it and after it, is a broker that knows a controller,
+where one does: by what another remembers a topic that was just made is not there.
+"""
+
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from types import TracebackType
 from typing import Self, TypeVar
 
 from coterie.base.codes import Code
-from coterie.base.errors import RefusedBy
+from coterie.base.errors import CoterieError, RefusedBy
 from coterie.base.ids import TopicPartition
 from coterie.client.admin import messages as requests
 from coterie.client.admin.messages import ClusterInfo
@@ -63,8 +69,8 @@ class Brokers:
         self._cluster = cluster
 
     async def ask(self, what: str, rpc: Rpc[T], *, of: Broker | None = None) -> T:
-        """Return the content of the answer of the broker that `of` finds, or of any; retried."""
-        find = of or self.anyone
+        """Return the content of the answer of the broker that `of` finds, or of an informed one; retried."""
+        find = of or self.informed
 
         async def ask() -> T:
             return await self._cluster.ask(await find(), rpc)
@@ -115,16 +121,37 @@ class Brokers:
             raise given_up(said, last) from error
 
     async def describe_cluster(self, *, fenced: bool = False) -> ClusterInfo:
-        """Return the cluster's id, controller and brokers, as one of them says."""
+        """Return the cluster's id, controller and brokers, as one of them says that knows a controller; where
+        none does, as one of them says.
+        """
 
         async def ask() -> ClusterInfo:
-            return await self._described_by(await self.anyone(), fenced=fenced)
+            found = await self._described_by(await self.anyone(), fenced=fenced)
+            return found if found.controller_id >= 0 else await self._described_by_another(found, fenced)
 
         return await self._cluster.retrying("DescribeCluster", ask)
 
-    async def _described_by(self, address: Address, *, fenced: bool = False) -> ClusterInfo:
+    async def _described_by(self, address: Address, *, fenced: bool) -> ClusterInfo:
         found = await self._cluster.ask(address, requests.describe_cluster(fenced=fenced))
         return found._replace(said_by=address)
+
+    async def _described_by_another(self, found: ClusterInfo, fenced: bool) -> ClusterInfo:
+        """Return the cluster as the first broker says that knows a controller; where none does, as it was
+        `found`. All others are asked at once: each may be silent for as long as a request may take.
+        """
+        addresses = {*(one.address for one in found.brokers), *self._cluster.addresses} - {found.said_by}
+        asked = [asyncio.create_task(self._described_by(one, fenced=fenced)) for one in sorted(addresses)]
+        try:
+            for answer in asyncio.as_completed(asked):
+                with suppress(CoterieError):  # it does not know better
+                    other = await answer
+                    if other.controller_id >= 0:
+                        return other._replace(cut_off=found.said_by)
+        finally:
+            for one in asked:
+                one.cancel()
+            await asyncio.gather(*asked, return_exceptions=True)
+        return found._replace(cut_off=found.said_by)
 
     async def anyone(self) -> Address:
         """Return a broker that can be reached."""
@@ -135,32 +162,26 @@ class Brokers:
 
         return await self._cluster.first_of(self._cluster.addresses, reached)
 
+    async def informed(self) -> Address:
+        """Return a broker that knows a controller. Where none does, or none can be asked, it is any."""
+        try:
+            said_by = (await self.describe_cluster()).said_by
+        except Unsupported:  # before Kafka 2.8
+            said_by = None
+        return said_by or await self.anyone()
+
     async def _controller(self) -> Address | None:
         """Return the broker to send changes to: in KRaft any passes them on, and names itself or another.
         None where no broker that can be reached names one. Of brokers that cannot be asked it is any.
         """
         try:
             found = await self.describe_cluster()
-            if found.controller_id < 0:
-                found = await self._described_by_another(found)
         except Unsupported:  # before Kafka 2.8
             return await self.anyone()
         known = {broker.broker_id: broker.address for broker in found.brokers}
         if found.controller_id < 0:
             return None
-        return known.get(found.controller_id) or await self.anyone()
-
-    async def _described_by_another(self, found: ClusterInfo) -> ClusterInfo:
-        """Return the cluster as a broker says that knows a controller: one alone may be cut off. Where none
-        does, as it was `found`.
-        """
-        for broker in found.brokers:
-            if broker.address != found.said_by:
-                with suppress(Disconnected, ClientTimeout):
-                    other = await self._described_by(broker.address)
-                    if other.controller_id >= 0:
-                        return other
-        return found
+        return known.get(found.controller_id) or found.said_by
 
     def leader_of(self, partition: TopicPartition) -> Broker:
         """Return a lookup of the partition's leader."""

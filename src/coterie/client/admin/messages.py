@@ -26,9 +26,8 @@ UNKNOWN_SETTING = "Unknown topic config name: "  # as brokers say it, the name b
 
 
 def refused(code: int, message: str | None, what: str) -> None:
-    """Raise a refusal, if it is one, with the broker's own words where it has any.
-
-    They do not say which setting may have been meant, so that is added.
+    """Raise a refusal, if it is one, with the broker's words where it has any, and the setting that may have
+    been meant, which they do not say.
     """
     if code:
         from coterie.base.settings.topic import TOPIC  # only on the way to an error
@@ -52,14 +51,15 @@ class DescribedBroker(NamedTuple):
 
 
 class ClusterInfo(NamedTuple):
-    """A cluster, as `said_by` knows it; the controller is the broker to send changes to. It is -1 where none
-    is known: so says a broker of Coterie's that does not reach its database, and knows what was before.
+    """A cluster, as `said_by` knows it, and the broker to send changes to: -1 where no broker that answers
+    knows one. `cut_off` is who was asked first and knew none: Coterie's that does not reach its database.
     """
 
     cluster_id: str
     controller_id: int
     brokers: tuple[DescribedBroker, ...]
     said_by: Address | None = None
+    cut_off: Address | None = None
 
 
 def describe_cluster(*, fenced: bool = False) -> Rpc[ClusterInfo]:
