@@ -20,6 +20,8 @@ from coterie.wire.api.entities import build, entity, response_type
 OFFERED = {
     ApiKey.API_VERSIONS: (3, 3),
     ApiKey.METADATA: (12, 12),
+    ApiKey.FIND_COORDINATOR: (4, 4),
+    ApiKey.DELETE_GROUPS: (2, 2),
     ApiKey.DESCRIBE_CLUSTER: (0, 0),
     ApiKey.CREATE_TOPICS: (5, 5),
     ApiKey.DELETE_TOPICS: (6, 6),
@@ -42,7 +44,7 @@ class CutOffBrokers(SmallBrokers):
         self.leader: int | None = None
         """Who leads the partition of the topic that they know; None where they know of none."""
         self.outdated: set[int] = set()
-        """Those that do not know the topic, whatever the others do."""
+        """Those that know neither the topic nor a group's coordinator, whatever the others do."""
         numbers = range(1, len(controllers) + 1)
         self.brokers = [SmallBroker(self.answering(one), offered=offered) for one in numbers]
 
@@ -58,6 +60,8 @@ class CutOffBrokers(SmallBrokers):
                 ApiKey.DESCRIBE_CLUSTER: self.cluster,
                 ApiKey.CREATE_TOPICS: self.changed,
                 ApiKey.DELETE_TOPICS: self.deleted,
+                ApiKey.FIND_COORDINATOR: self.coordinator,
+                ApiKey.DELETE_GROUPS: self.group_deleted,
                 ApiKey.INCREMENTAL_ALTER_CONFIGS: self.configured,
                 ApiKey.ELECT_LEADERS: self.elected,
                 ApiKey.UPDATE_FEATURES: self.updated,
@@ -79,7 +83,12 @@ class CutOffBrokers(SmallBrokers):
                 build(one, error_code=0, partition_index=at, leader_id=self.leader) for at in range(3)
             )
             topic = build(kind, error_code=Code.NONE, name="t", partitions=tuple(partitions))
-        return {"brokers": (), "topics": (topic,), "cluster_id": "c", "controller_id": 1}
+        kind = entity("metadata", version, "MetadataResponseBroker", "response")
+        brokers = tuple(
+            build(kind, node_id=number, host=one.address.host, port=one.address.port, rack=None)
+            for number, one in enumerate(self.brokers, start=1)
+        )
+        return {"brokers": brokers, "topics": (topic,), "cluster_id": "c", "controller_id": 1}
 
     def cluster(self, broker_id, version):
         kind = entity("describe_cluster", version, "DescribeClusterBroker", "response")
@@ -101,6 +110,18 @@ class CutOffBrokers(SmallBrokers):
         self.changes.append(broker_id)
         kind = entity("delete_topics", version, "DeletableTopicResult", "response")
         return {"responses": (build(kind, name="t", error_code=self.code),)}
+
+    def coordinator(self, broker_id, version):
+        """The answer that the last broker coordinates the group."""
+        kind = entity("find_coordinator", version, "Coordinator", "response")
+        host, port = self.brokers[-1].address
+        code = Code.COORDINATOR_NOT_AVAILABLE if broker_id in self.outdated else Code.NONE
+        return {"coordinators": (build(kind, key="g", error_code=code, host=host, port=port),)}
+
+    def group_deleted(self, broker_id, version):
+        self.changes.append(broker_id)
+        kind = entity("delete_groups", version, "DeletableGroupResult", "response")
+        return {"results": (build(kind, group_id="g", error_code=self.code),)}
 
     def configured(self, broker_id, version):
         self.changes.append(broker_id)
@@ -158,20 +179,21 @@ def test_a_broker_that_is_cut_off_alone_is_passed_over_for_one_that_knows_the_co
     assert {*brokers.changes} == {2}
 
 
-ON_TOPICS = {
+ON_NAMES = {
     "create": lambda admin: admin.create_topic("t"),
     "delete": lambda admin: admin.delete_topic("t"),
+    "delete a group": lambda admin: admin.delete_group("g"),
     "configure": lambda admin: admin.alter_configs(Resource.topic("t"), put={"retention.ms": 1}),
 }
 
 
-@pytest.mark.parametrize("change", ON_TOPICS)
+@pytest.mark.parametrize("change", ON_NAMES)
 def test_what_is_asked_before_a_change_and_after_it_is_not_asked_of_a_broker_that_is_cut_off(change):
     """Found by a reviewer: the change was made, and then the broker asked that had not heard of the topic."""
     brokers = CutOffBrokers(-1, 2)
     brokers.code, brokers.leader, brokers.outdated = Code.NONE, 2, {1}
 
-    result_of(brokers, ON_TOPICS[change])
+    result_of(brokers, ON_NAMES[change])
 
     assert brokers.changes == [2]
 

@@ -74,7 +74,7 @@ class Admin(HintsAtMethods):
         self.settings = AdminSettings.of(bootstrap_servers=bootstrap_servers, **settings)
         self.cluster = Cluster.of(self.settings)
         self._brokers = Brokers(self.cluster)
-        self._groups = GroupAdmin(self.cluster)
+        self._groups = GroupAdmin(self.cluster, self._brokers)
         self._timeout_ms = self.settings.request_timeout_ms
 
     async def __aenter__(self) -> Self:

@@ -127,7 +127,10 @@ class Brokers:
 
         async def ask() -> ClusterInfo:
             found = await self._described_by(await self.anyone(), fenced=fenced)
-            return found if found.controller_id >= 0 else await self._described_by_another(found, fenced)
+            if found.controller_id < 0:
+                found = await self._described_by_another(found, fenced)
+            self._cluster.passed_over = found.cut_off
+            return found
 
         return await self._cluster.retrying("DescribeCluster", ask)
 

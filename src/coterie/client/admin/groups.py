@@ -12,7 +12,7 @@ from coterie.base.codes import Code
 from coterie.base.errors import Corrupt, CoterieError, RefusedBy
 from coterie.base.ids import TopicPartition
 from coterie.client.admin import messages as requests
-from coterie.client.admin.brokers import Tries
+from coterie.client.admin.brokers import Brokers, Tries
 from coterie.client.errors import WrongUse
 from coterie.client.net import messages
 from coterie.client.net.addresses import Address
@@ -87,13 +87,15 @@ class DescribedGroup(NamedTuple):
 
 
 class GroupAdmin:
-    """Asks a cluster's coordinators."""
+    """Asks a cluster's coordinators. An informed broker says who they are."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, brokers: Brokers) -> None:
         self.cluster = cluster
+        self._brokers = brokers
 
     async def listed(self) -> list[ListedGroup]:
         """Return the groups of all brokers, sorted by name."""
+        await self._brokers.informed()
         brokers = (await self.cluster.metadata([])).brokers.values()
         lists = await asyncio.gather(*(self._listed_at(address) for address in brokers))
         return sorted(group for groups in lists for group in groups)
@@ -236,6 +238,7 @@ class GroupAdmin:
         tries = Tries()
 
         async def ask() -> tuple[Address, Code, T, bool]:
+            await self._brokers.informed()
             address = await self.cluster.coordinator(group_id)
             broker = await self.cluster.connection(address)
             with tries:

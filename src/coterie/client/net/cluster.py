@@ -52,6 +52,8 @@ class Cluster:
         self.backoff = partial(Backoff, retry_backoff_ms, retry_backoff_max_ms, jitter=jitter)
         """Makes what says how long to wait before each next try (KIP-580)."""
         self.known = Metadata({}, {})
+        self.passed_over: Address | None = None
+        """A broker that is asked last what any of them may answer: it is known to be cut off."""
         self._connections: dict[tuple[str, Address], Connection] = {}
         self._coordinators: dict[str, Address] = {}
         self._opening: dict[tuple[str, Address], asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -169,9 +171,9 @@ class Cluster:
     def _by_load(self) -> list[Address]:
         """Return all brokers, those first on whose open connections the least is waited for (CL-1)."""
 
-        def load(address: Address) -> tuple[bool, int]:
-            held = self._connections.get(("data", address))
-            return (True, 0) if held is None or held.closed else (False, held.waiting)
+        def load(address: Address) -> tuple[bool, bool, int]:
+            held, last = self._connections.get(("data", address)), address == self.passed_over
+            return (last, True, 0) if held is None or held.closed else (last, False, held.waiting)
 
         return sorted(self.addresses, key=load)
 
