@@ -76,8 +76,10 @@ def test_the_directories_of_several_brokers_are_not_served_by_one(tmp_path: Path
     with arranged(str(tmp_path), [1, 2]):
         pass
     FileStore.open(tmp_path / "1", now_ms=0).close()
+    link = tmp_path.with_name(f"{tmp_path.name}-link")
+    link.symlink_to(tmp_path / "1")
 
-    for directory in (tmp_path, tmp_path / "1"):
+    for directory in (tmp_path, tmp_path / "1", link):
         said = sentence_of(serve("--data", str(directory)))
         assert said == (
             f"{directory} is kept by several brokers: serve it with --data {tmp_path} --processes N"

@@ -15,7 +15,7 @@ from coterie.base.plain import first_of
 from coterie.broker.net.request_queue import RequestQueue
 from coterie.broker.net.server import SocketProtocol
 from coterie.broker.node import Node
-from coterie.broker.processes import METADATA
+from coterie.broker.processes import METADATA, directory_of_all
 from coterie.broker.runtime.background import Beside
 from coterie.broker.shell.listening import (
     CannotServe,
@@ -125,12 +125,11 @@ def _refuse_several(directory: str) -> None:
     """Raise CannotServe where several brokers have their directories, or one of them: alone it would not know
     its topics.
     """
-    above = os.path.dirname(os.path.abspath(directory))
-    for where in (directory, above):
-        if os.path.exists(f"{where}/{METADATA}"):
-            raise CannotServe(
-                f"{directory} is kept by several brokers: serve it with --data {quote(where)} --processes N"
-            )
+    where = directory if os.path.exists(f"{directory}/{METADATA}") else directory_of_all(directory)
+    if where is not None:
+        raise CannotServe(
+            f"{directory} is kept by several brokers: serve it with --data {quote(where)} --processes N"
+        )
 
 
 def _check_whose(directory: str) -> None:

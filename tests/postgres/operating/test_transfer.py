@@ -250,16 +250,23 @@ def test_of_several_brokers_what_is_missing_is_named_and_nothing_is_brought_in(
     (log,) = without_log.glob("*/orders-1")
     rmtree(log)
 
-    for path in (without_one, without_log):
-        with pytest.raises(
-            CoterieError, match=r"has no log of .*orders-1: put back the directory of broker 8"
-        ):
+    for path, what in (
+        (without_one, r"the directory of broker 8, .*/8\. Where it was never there"),
+        (without_log, r"what is missing in .*/8, the directory of broker 8\. Where nothing was ever written"),
+    ):
+        with pytest.raises(CoterieError, match=rf"has no log of .*orders-1: put back {what}"):
             bring_in(path, address)
     with pytest.raises(
         CoterieError, match=rf"is of one of several brokers.*; name {re.escape(str(without_log))},"
     ):
         bring_in(without_log / "8", address)
+    link = tmp_path / "link"
+    link.symlink_to(without_log / "8")
+    there = sorted(without_log.glob("8/*"))
+    with pytest.raises(CoterieError, match=rf"is of one of several.*; name {re.escape(str(without_log))},"):
+        bring_in(link, address)
 
+    assert sorted(without_log.glob("8/*")) == there
     assert not (without_one / "8").exists(), "a start would make it anew, empty"
     assert server.sql(database, "SELECT count(*) FROM coterie.topics") == "0"
 
@@ -414,7 +421,7 @@ def test_what_is_no_whole_directory_is_refused(tmp_path: Path):
     (whole / "orders-1").rmdir()
 
     for path, sentence in (
-        (whole, "has no log of orders-1: a broker of several"),
+        (whole, "has no log of orders-1: a broker that is killed"),
         (tmp_path / "others", "other"),
     ):
         with pytest.raises(CoterieError, match=sentence), opened_directory(str(path)):

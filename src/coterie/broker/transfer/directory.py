@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from shlex import quote
 from typing import NamedTuple
 
 from coterie.base.errors import CoterieError
@@ -17,7 +18,7 @@ from coterie.broker.cluster.image import Image
 from coterie.broker.cluster.statements import ProducerIds, ReserveProducerIds
 from coterie.broker.config.settings import BrokerSettings
 from coterie.broker.main import Alone, Role
-from coterie.broker.processes import METADATA
+from coterie.broker.processes import METADATA, directory_of_all
 from coterie.broker.processes.changes import broker_ids_of
 from coterie.broker.processes.layout import arranged, image_of
 from coterie.broker.processes.role import OneOfSeveral
@@ -71,8 +72,8 @@ def opened_directory(directory: str) -> Iterator[DirectoryContents]:
     were not closed are mended. Raises `CoterieError`, also where a partition is missing.
     """
     raise_file_limit()  # each log is an open file, as at a broker
-    above = os.path.dirname(os.path.abspath(directory))
-    if os.path.exists(f"{above}/{METADATA}"):
+    above = directory_of_all(directory)
+    if above is not None:
         raise CoterieError(
             f"{directory} is of one of several brokers, and holds its partitions alone; name {above}, where"
             " those of all of them are"
@@ -91,8 +92,9 @@ def _opened_of_one(directory: str) -> Iterator[DirectoryContents]:
         missing = missing_of(topics.all(), store.logs)
         if missing:
             raise CoterieError(
-                f"{directory} has no log of {first_of(missing)}: a broker of several has its own partitions"
-                f" alone. Where that is all there is, coterie serve --data {directory} makes them, empty"
+                f"{directory} has no log of {first_of(missing)}: a broker that is killed while it makes a"
+                " topic has not made all yet, and one of several has its own partitions alone. Where no more"
+                f" is to be had, coterie serve --data {quote(directory)} makes them, empty"
             )
         meta = store.meta
         yield DirectoryContents(
@@ -180,8 +182,15 @@ def _without(root: str, missing: list[TopicPartition], image: Image) -> str:
     row = topic and image.partition(topic.topic_id, first.partition)
     assert row is not None
     ids = broker_ids_of(image)
+    serve = f"coterie serve --data {quote(root)} --processes {len(ids)}"
+    where = f"{root}/{row.leader}"
+    if os.path.isdir(where):
+        return (
+            f"{root} has no log of {first_of(missing)}: put back what is missing in {where}, the directory"
+            f" of broker {row.leader}. Where nothing was ever written to them, as where brokers are killed"
+            f" while they make a topic, {serve} makes them, empty"
+        )
     return (
-        f"{root} has no log of {first_of(missing)}: put back the directory of broker {row.leader}"
-        f" ({root}/{row.leader}), or the missing part of it. Where nothing was ever written to them, coterie"
-        f" serve --data {root} --processes {len(ids)} makes them, empty"
+        f"{root} has no log of {first_of(missing)}: put back the directory of broker {row.leader}, {where}."
+        f" Where it was never there, as where brokers are killed in their first start, {serve} makes it"
     )
