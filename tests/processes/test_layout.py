@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from shutil import rmtree
 from uuid import UUID
 
 import pytest
@@ -12,12 +13,15 @@ from coterie.base.ids import uuid_text
 from coterie.broker.cluster.changes import Changed, CreateTopics, DeleteTopics, NewTopic
 from coterie.broker.cluster.image import Delta, Image
 from coterie.broker.cluster.statements import ReadDelta
+from coterie.broker.config.settings import BrokerSettings
 from coterie.broker.processes import METADATA
 from coterie.broker.processes.changes import RegisterProcess, Static, broker_ids_of
 from coterie.broker.processes.layout import CannotArrange, arranged
+from coterie.broker.processes.role import OneOfSeveral
 from coterie.storage.config import LogConfig
 from coterie.storage.files import FileStore
 from coterie.storage.lock import DirectoryLock
+from coterie.storage.log.contract import DirectoryUnusable
 
 ORDERS = UUID(int=1)
 
@@ -41,6 +45,13 @@ def with_orders(root: Path, *leaders: int) -> None:
             if leader == broker_id:
                 store.create_log("orders", number, ORDERS, LogConfig.of({}))
         store.close()
+
+
+def come_up(root: Path, *broker_ids: int) -> None:
+    """Have brokers' processes register, as they do when they have their directories."""
+    with arranged(str(root), broker_ids) as metadata:
+        for broker_id in broker_ids:
+            metadata.execute(RegisterProcess(broker_id, UUID(int=broker_id)))
 
 
 def partitions(root: Path, broker_id: int) -> set[str]:
@@ -130,6 +141,87 @@ def test_deleted_topics_are_forgotten_once_every_broker_has_started_since(tmp_pa
         assert isinstance(delta, Delta)
         assert len(delta.topics) == deleted
         assert len(delta.partitions) == 2 * deleted
+
+
+@pytest.mark.parametrize("unmounted", [False, True])
+@pytest.mark.parametrize("broker_ids", [(1, 2), (1,), (1, 2, 3)])
+def test_a_brokers_directory_that_is_lost_is_named_with_what_was_in_it_and_is_not_made_anew(
+    tmp_path: Path, broker_ids: tuple[int, ...], unmounted: bool
+):
+    """Found by a reviewer: it was made anew without a word."""
+    with_orders(tmp_path, 1, 2, 2)
+    come_up(tmp_path, 1, 2)
+    rmtree(tmp_path / "2")
+    if unmounted:
+        (tmp_path / "2").mkdir()
+
+    with pytest.raises(CannotArrange) as refused:
+        arrange(tmp_path, *broker_ids)
+
+    said = str(refused.value)
+    assert said.startswith(f"{tmp_path}/2 is gone, or empty, and broker 2 had 2 partitions in it, of which")
+    assert "(orders-1, orders-2): put it back; is its disk mounted? If it is lost for good, start" in said
+    assert (tmp_path / "2").exists() == unmounted
+    assert partitions(tmp_path, 1) == {"orders-0"}
+
+
+@pytest.mark.parametrize(("broker_ids", "epochs"), [((1, 2), [0, 1, 1]), ((1,), [0, 1, 1])])
+def test_a_broker_whose_directory_is_given_up_begins_anew_in_later_epochs_and_that_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, broker_ids: tuple[int, ...], epochs: list[int]
+):
+    with_orders(tmp_path, 1, 2, 2)
+    come_up(tmp_path, 1, 2)
+    rmtree(tmp_path / "2")
+
+    with arranged(str(tmp_path), broker_ids, given_up=[2]):
+        pass
+    image = arrange(tmp_path, *broker_ids)
+
+    assert [row.leader_epoch for row in image.all_partitions()] == epochs
+    said = "broker 2 begins anew, since its directory is lost, and with it what was in orders-1, orders-2"
+    assert said in caplog.messages
+
+
+def test_who_has_lost_nothing_is_not_given_up(tmp_path: Path):
+    with_orders(tmp_path, 1, 2)
+    come_up(tmp_path, 1, 2)
+
+    for broker_id in (2, 3):
+        said = f"broker {broker_id} has lost nothing: leave out --lost {broker_id}"
+        with pytest.raises(CannotArrange, match=said), arranged(str(tmp_path), [1, 2], given_up=[broker_id]):
+            pass
+
+
+def test_a_directory_that_no_broker_has_made_yet_is_not_lost(tmp_path: Path):
+    """As after a crash in the first start, and of a broker that there was not for a while."""
+    with_orders(tmp_path, 1, 2)
+    rmtree(tmp_path / "2")
+    arrange(tmp_path, 1, 2)
+
+    come_up(tmp_path, 1)
+    arrange(tmp_path, 1)
+    arrange(tmp_path, 1, 2)
+    come_up(tmp_path, 1)
+    arrange(tmp_path, 1, 2)
+
+
+@pytest.mark.parametrize("came_up", [False, True])
+def test_a_process_that_is_started_again_makes_its_directory_only_where_it_has_never_come_up(
+    tmp_path: Path, came_up: bool
+):
+    with_orders(tmp_path, 1, 2)
+    if came_up:
+        come_up(tmp_path, 1, 2)
+    rmtree(tmp_path / "2")
+    settings = BrokerSettings.of({"node.id": "2", "log.dirs": str(tmp_path / "2")})
+
+    if came_up:
+        with pytest.raises(DirectoryUnusable, match="is gone, or empty, and broker 2 had 1 partition in it"):
+            OneOfSeveral(settings).open_store(settings, 0)
+    else:
+        OneOfSeveral(settings).open_store(settings, 0).close()
+
+    assert (tmp_path / "2").exists() != came_up
 
 
 def of_one_broker(root: Path) -> None:

@@ -95,6 +95,12 @@ def test_the_directory_of_one_broker_is_not_served_by_several(tmp_path: Path):
     assert not (tmp_path / METADATA).exists()
 
 
+def test_a_directory_is_given_up_for_lost_of_one_of_several_brokers_alone(tmp_path: Path):
+    ended = serve("--lost", "2", "--data", str(tmp_path))
+
+    assert (ended.returncode, "it goes with --processes" in ended.stderr) == (2, True)
+
+
 def test_a_port_that_is_taken_is_one_sentence_and_nothing_is_made(tmp_path: Path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

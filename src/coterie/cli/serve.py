@@ -66,6 +66,14 @@ PROCESSES_MAX = 64
     metavar="N",
     help="Run N brokers of one cluster, with a process, a port and a directory in DIR each.",
 )
+@click.option(
+    "--lost",
+    "given_up",
+    type=WholeNumber(min=0),
+    metavar="ID",
+    multiple=True,
+    help="With --processes: broker ID begins anew, since its directory is lost; may be repeated.",
+)
 @click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True)
 def command(
     listen: str | None,
@@ -75,6 +83,7 @@ def command(
     assignments: tuple[str, ...],
     config: str | None,
     processes: int | None,
+    given_up: tuple[int, ...],
     log_level: str,
 ) -> None:
     """Run a broker; print `ready HOST:PORT` when it answers.
@@ -85,6 +94,8 @@ def command(
     """
     to_standard_error(log_level)
     _check_places(data, store, store_direct, processes)
+    if given_up and processes is None:
+        raise click.UsageError("--lost names a broker of several: it goes with --processes")
     with _ended_at_once():
         given = {name: text.strip() for name, text in named_settings(config, assignments).items()}
         if listen is not None:
@@ -97,9 +108,9 @@ def command(
         for note in settings.notes:
             _say(f"note: {note}")
         if settings.data_directory:
-            sys.exit(_serve(given, processes, log_level))
+            sys.exit(_serve(given, processes, log_level, given_up))
         with _temporary_directory() as temporary:
-            sys.exit(_serve(given | {"log.dirs": temporary}, processes, log_level))
+            sys.exit(_serve(given | {"log.dirs": temporary}, processes, log_level, given_up))
 
 
 def _settings_of(given: Mapping[str, str]) -> BrokerSettings:
@@ -134,23 +145,25 @@ def _check_places(data: str | None, store: str | None, direct: str | None, proce
         raise click.UsageError("over a database each broker is started by itself: leave out --processes")
 
 
-def _serve(given: Mapping[str, str], processes: int | None, log_level: str) -> int:
+def _serve(given: Mapping[str, str], processes: int | None, log_level: str, given_up: tuple[int, ...]) -> int:
     from coterie.broker.config.settings import BrokerSettings
 
     return (
         _serve_alone(BrokerSettings.of(given))
         if processes is None
-        else _serve_several(given, processes, log_level)
+        else _serve_several(given, processes, log_level, given_up)
     )
 
 
-def _serve_several(given: Mapping[str, str], processes: int, log_level: str) -> int:
+def _serve_several(
+    given: Mapping[str, str], processes: int, log_level: str, given_up: tuple[int, ...]
+) -> int:
     from coterie.broker.processes.layout import CannotArrange
     from coterie.broker.processes.serving import serve_processes
     from coterie.broker.shell.listening import CannotServe
 
     try:
-        ended = serve_processes(given, processes, log_level)
+        ended = serve_processes(given, processes, log_level, given_up=given_up)
     except (CannotArrange, CannotServe) as error:
         _say(str(error))
         return 1

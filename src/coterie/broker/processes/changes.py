@@ -43,10 +43,11 @@ def arranged_at(image: Image) -> int:
 
 class ArrangeBrokers(NamedTuple):
     """The cluster has these brokers from now on, none of which runs. If they are others than before the
-    partitions of each topic are spread over them.
+    partitions of each topic are spread over them. Those that have `lost` their directories begin anew.
     """
 
     broker_ids: tuple[int, ...]
+    lost: tuple[int, ...] = ()
 
     def rows(self, image: Image, new_partition_id: int) -> Delta | NotChanged:
         """Return the brokers, fenced until they register, and the partitions that are moved."""
@@ -55,9 +56,15 @@ class ArrangeBrokers(NamedTuple):
         gone = [row for one, row in image.brokers.items() if one not in self.broker_ids]
         brokers += [row._replace(state=BrokerState.FENCED, listeners=(), version=version) for row in gone]
         topics: list[TopicRow] = []
-        partitions: list[PartitionRow] = []
+        partitions = [
+            led_by(row, row.leader, version=version)
+            for row in image.all_partitions()
+            if row.leader in self.lost
+        ]
         if {*broker_ids_of(image)} != {*self.broker_ids}:
-            partitions = [*self._moved(image, version)]
+            moved = [*self._moved(image, version)]
+            ids = {row.partition_id for row in moved}
+            partitions = [*moved, *(row for row in partitions if row.partition_id not in ids)]
             topics, added = self._with_story_for_all(image, partitions, new_partition_id)
             partitions += added
         return Delta(
@@ -72,7 +79,7 @@ class ArrangeBrokers(NamedTuple):
 
     def _broker(self, image: Image, broker_id: int, version: int) -> BrokerRow:
         row = image.brokers.get(broker_id)
-        if row is None:
+        if row is None or broker_id in self.lost or broker_id not in broker_ids_of(image):
             return BrokerRow(
                 broker_id, version, ZERO_UUID, BrokerState.FENCED, (), None, image.level, "", version
             )

@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from uuid import uuid4
 
 from coterie.base.errors import CoterieError
-from coterie.base.ids import uuid_text
+from coterie.base.ids import ZERO_UUID, TopicPartition, uuid_text
 from coterie.base.plain import counted, first_of
 from coterie.broker.cluster.image import Delta, Image
 from coterie.broker.cluster.statements import ReadDelta
@@ -23,8 +23,9 @@ from coterie.broker.processes.changes import ArrangeBrokers, arranged_at, broker
 from coterie.broker.processes.moving import CannotMove, carry_out, moves
 from coterie.broker.processes.sqlite import MetadataFailed, MetadataUnusable, SqliteMetadata
 from coterie.broker.topics.registry import new_id
-from coterie.storage.directory import IGNORED, things_of_others
-from coterie.storage.disk import OsDisk
+from coterie.storage.checkpoints import META
+from coterie.storage.directory import IGNORED, partition_of, things_of_others
+from coterie.storage.disk import Disk, OsDisk
 from coterie.storage.files import unusable
 from coterie.storage.lock import DirectoryLock
 from coterie.storage.log.contract import DirectoryInUse
@@ -41,15 +42,18 @@ class CannotArrange(CoterieError):
 
 
 @contextmanager
-def arranged(root: str, broker_ids: Sequence[int] | None) -> Iterator[SqliteMetadata]:
+def arranged(
+    root: str, broker_ids: Sequence[int] | None, *, given_up: Sequence[int] = ()
+) -> Iterator[SqliteMetadata]:
     """Have a directory be ready for these brokers, or for those that it was ready for last (None), and nobody
-    else use it within the block. Yield a connection to their metadata. Raises `CannotArrange`.
+    else use it within the block. Yield a connection to their metadata. Raises `CannotArrange`, also where the
+    directory of a broker is lost, but for those that are `given_up`.
     """
     with ExitStack() as held:
         try:
             os.makedirs(root, exist_ok=True)
             held.callback(DirectoryLock(root).release)
-            metadata = _arrange(root, None if broker_ids is None else tuple(broker_ids))
+            metadata = _arrange(root, None if broker_ids is None else tuple(broker_ids), given_up)
         except DirectoryInUse as error:
             raise CannotArrange(str(error)) from error
         except FileExistsError as error:
@@ -62,7 +66,7 @@ def arranged(root: str, broker_ids: Sequence[int] | None) -> Iterator[SqliteMeta
         yield metadata
 
 
-def _arrange(root: str, broker_ids: tuple[int, ...] | None) -> SqliteMetadata:
+def _arrange(root: str, broker_ids: tuple[int, ...] | None, given_up: Sequence[int]) -> SqliteMetadata:
     disk, where = OsDisk(), f"{root}/{METADATA}"
     _refuse_things_of_others(disk, root)
     brokers = [one for one in disk.directories(root) if one.isdecimal()]
@@ -77,20 +81,28 @@ def _arrange(root: str, broker_ids: tuple[int, ...] | None) -> SqliteMetadata:
             if problem is not None:
                 raise CannotArrange(f"{problem}; put a copy of it back")
             disk.sync_directory(root)
-            _move(disk, root, metadata, broker_ids)
+            _move(disk, root, metadata, broker_ids, given_up)
         except BaseException:
             metadata.close()
             raise
     return metadata
 
 
-def _move(disk: OsDisk, root: str, metadata: SqliteMetadata, wanted: tuple[int, ...] | None) -> None:
+def _move(
+    disk: OsDisk,
+    root: str,
+    metadata: SqliteMetadata,
+    wanted: tuple[int, ...] | None,
+    given_up: Sequence[int],
+) -> None:
     """Have the metadata say which brokers there are, and the directories of partitions lie with theirs."""
     before = image_of(metadata)
     broker_ids = broker_ids_of(before) if wanted is None else wanted
+    if wanted is not None:  # who only reads says by itself what is missing
+        _refuse_lost(disk, root, before, given_up)
     _refuse_other_disks(disk, root, before, broker_ids)
     metadata.sweep(_agreed_upto(before))
-    metadata.execute(ArrangeBrokers(broker_ids))
+    metadata.execute(ArrangeBrokers(broker_ids, tuple(given_up)))
     moving = moves(disk, root, image_of(metadata))
     if moving:
         carry_out(disk, root, moving, uuid4())
@@ -118,6 +130,33 @@ def _describe_kept(disk: OsDisk, root: str, broker_ids: tuple[int, ...]) -> None
         else:
             sentence = "%s/%s is not used: there is no broker %s now, and it holds no partition"
             log.info(sentence, root, one, one)
+
+
+def lost_by(disk: Disk, root: str, image: Image, broker_id: int) -> list[TopicPartition]:
+    """Return the partitions that were in a broker's directory, where that is gone, or empty; none otherwise,
+    and where the broker has never come up: it makes the directory when it does.
+    """
+    row, where = image.brokers.get(broker_id), f"{root}/{broker_id}"
+    if row is None or row.incarnation == ZERO_UUID or disk.exists(f"{where}/{META}"):
+        return []
+    if disk.exists(where) and any(map(partition_of, disk.directories(where))):
+        return []
+    return [
+        TopicPartition(topic.name, one.number)
+        for topic in sorted(image.topics(), key=lambda topic: topic.name)
+        for one in image.partitions(topic.topic_id)
+        if one.leader == broker_id
+    ]
+
+
+def said_of_lost(root: str, broker_id: int, lost: Sequence[TopicPartition]) -> str:
+    """Return the sentence about a broker's directory that is lost."""
+    return (
+        f"{root}/{broker_id} is gone, or empty, and broker {broker_id} had {counted(len(lost), 'partition')}"
+        f" in it, of which there is no other replica ({first_of(lost)}): put it back; is its disk mounted?"
+        f" If it is lost for good, start with --lost {broker_id}: these partitions begin anew then, empty,"
+        " and so do groups and transactions that were in them"
+    )
 
 
 def image_of(metadata: SqliteMetadata) -> Image:
@@ -171,6 +210,20 @@ def _refuse_brokers_without_metadata(disk: OsDisk, root: str, brokers: Sequence[
             f"{root}/{METADATA} is missing, which says what lies in {', '.join(held)}; put it back "
             "with its -wal, or name another directory: none of the topics is known without it"
         )
+
+
+def _refuse_lost(disk: OsDisk, root: str, image: Image, given_up: Sequence[int]) -> None:
+    """Insist that no directory of a broker is lost but those that are given up, and that these are."""
+    for broker_id in broker_ids_of(image):
+        lost = lost_by(disk, root, image, broker_id)
+        if lost and broker_id not in given_up:
+            raise CannotArrange(said_of_lost(root, broker_id, lost))
+        if lost:
+            sentence = "broker %d begins anew, since its directory is lost, and with it what was in %s"
+            log.warning(sentence, broker_id, first_of(lost))
+    for broker_id in given_up:
+        if not lost_by(disk, root, image, broker_id):
+            raise CannotArrange(f"broker {broker_id} has lost nothing: leave out --lost {broker_id}")
 
 
 def _refuse_other_disks(disk: OsDisk, root: str, image: Image, broker_ids: tuple[int, ...]) -> None:

@@ -24,6 +24,7 @@ from coterie.broker.processes import METADATA
 from coterie.broker.processes.changes import RegisterProcess, broker_ids_of
 from coterie.broker.processes.engine import SqliteEngine
 from coterie.broker.processes.files import FileLogs, configs_of, have_agree
+from coterie.broker.processes.layout import lost_by, said_of_lost
 from coterie.broker.processes.member import ProcessMember
 from coterie.broker.processes.sqlite import MetadataFailed, MetadataUnusable, SqliteMetadata
 from coterie.broker.refusal import Refusal
@@ -33,6 +34,7 @@ from coterie.broker.topics.cluster_topics import ClusterTopics
 from coterie.broker.topics.producer_ids import ReservedProducerIds
 from coterie.broker.topics.proposals import TopicProposals
 from coterie.broker.topics.registry import new_id
+from coterie.storage.disk import OsDisk
 from coterie.storage.files import FileStore
 from coterie.storage.log.contract import DirectoryUnusable
 
@@ -111,10 +113,13 @@ class OneOfSeveral:
 
     def open_store(self, settings: BrokerSettings, now_ms: int) -> FileStore:
         """Return the store in the broker's directory, with the logs of what it leads. Raises
-        `DirectoryInUse`, `DirectoryUnusable`.
+        `DirectoryInUse`, `DirectoryUnusable`, also where that is lost, and would be made anew.
         """
         delta = self._read_metadata()
         self._image = Image().after(delta)
+        root, broker_id = os.path.dirname(settings.data_directory), settings.node_id
+        if lost := lost_by(OsDisk(), root, self._image, broker_id):
+            raise DirectoryUnusable(said_of_lost(root, broker_id, lost))
         store = FileStore.open(
             settings.data_directory,
             now_ms=now_ms,

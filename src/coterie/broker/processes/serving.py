@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from coterie.broker.config.settings import BrokerSettings
 from coterie.broker.processes import METADATA
@@ -19,15 +19,17 @@ from coterie.broker.shell.listening import try_port
 log = logging.getLogger("coterie.broker")
 
 
-def serve_processes(given: Mapping[str, str], processes: int, log_level: str) -> ParentExit:
-    """Serve with so many brokers until told to stop; return why they have ended. Raises `CannotArrange`,
-    `CannotServe`, `SettingError`.
+def serve_processes(
+    given: Mapping[str, str], processes: int, log_level: str, *, given_up: Sequence[int] = ()
+) -> ParentExit:
+    """Serve with so many brokers until told to stop; return why they have ended. Those whose directories are
+    `given_up` for lost begin anew. Raises `CannotArrange`, `CannotServe`, `SettingError`.
     """
     settings = BrokerSettings.of(given)
     ids = broker_ids(settings, processes)
     for broker_id in ids:  # before a directory is made for nothing
         try_port(BrokerSettings.of(settings_of(given, broker_id, processes=processes)))
-    with arranged(settings.data_directory, ids):
+    with arranged(settings.data_directory, ids, given_up=given_up):
         parent = Parent(
             ids,
             lambda broker_id, port: settings_of(given, broker_id, processes=processes, port=port),

@@ -20,7 +20,7 @@ from coterie.broker.config.settings import BrokerSettings
 from coterie.broker.main import Alone, Role
 from coterie.broker.processes import METADATA, directory_of_all
 from coterie.broker.processes.changes import broker_ids_of
-from coterie.broker.processes.layout import arranged, image_of
+from coterie.broker.processes.layout import arranged, image_of, lost_by
 from coterie.broker.processes.role import OneOfSeveral
 from coterie.broker.processes.sqlite import MetadataFailed, SqliteMetadata
 from coterie.broker.shell.listening import CannotServe
@@ -114,7 +114,8 @@ def _opened_of_several(root: str) -> Iterator[DirectoryContents]:
             image = image_of(metadata)
             logs: dict[TopicPartition, PartitionLog] = {}
             for broker_id in sorted({row.leader for row in image.all_partitions() if row.leader is not None}):
-                logs |= _logs_of(root, broker_id, held)
+                if not lost_by(OsDisk(), root, image, broker_id):
+                    logs |= _logs_of(root, broker_id, held)
             topics = ClusterTopics(metadata.cluster_id)
             topics.take(image)
             missing = missing_of(topics.all(), logs)
@@ -132,8 +133,8 @@ def _opened_of_several(root: str) -> Iterator[DirectoryContents]:
 
 
 def _logs_of(root: str, broker_id: int, held: ExitStack) -> dict[TopicPartition, PartitionLog]:
-    """Return the logs of what a broker leads, until `held` is let go. One whose directory is gone has none:
-    opened, it would be made anew.
+    """Return the logs of what a broker leads, until `held` is let go. One whose directory was never made has
+    none: opened, it would be.
     """
     where = f"{root}/{broker_id}"
     if not os.path.isdir(where):
@@ -184,13 +185,10 @@ def _without(root: str, missing: list[TopicPartition], image: Image) -> str:
     ids = broker_ids_of(image)
     serve = f"coterie serve --data {quote(root)} --processes {len(ids)}"
     where = f"{root}/{row.leader}"
-    if os.path.isdir(where):
-        return (
-            f"{root} has no log of {first_of(missing)}: put back what is missing in {where}, the directory"
-            f" of broker {row.leader}. Where nothing was ever written to them, as where brokers are killed"
-            f" while they make a topic, {serve} makes them, empty"
-        )
+    said = f"{root} has no log of {first_of(missing)}: put back"
+    if row.leader is not None and lost_by(OsDisk(), root, image, row.leader):
+        return f"{said} {where}, the directory of broker {row.leader}, which is gone or empty"
     return (
-        f"{root} has no log of {first_of(missing)}: put back the directory of broker {row.leader}, {where}."
-        f" Where it was never there, as where brokers are killed in their first start, {serve} makes it"
+        f"{said} what is missing in {where}, the directory of broker {row.leader}. Where nothing was ever"
+        f" written to them, as where brokers are killed while they make a topic, {serve} makes them, empty"
     )
