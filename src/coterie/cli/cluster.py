@@ -16,7 +16,7 @@ from coterie.base.plain import counted
 from coterie.base.topic_names import STORY_TOPIC
 from coterie.cli.hints import FamilyWithDefault
 from coterie.cli.numbers import Number, WholeNumber
-from coterie.cli.options import AskCluster, CommandResult, asks_cluster, names_in_cluster
+from coterie.cli.options import AskCluster, CommandResult, asks_cluster, complete_topic, names_in_cluster
 from coterie.cli.tables import by_topic, partitions_text, table
 
 if TYPE_CHECKING:
@@ -257,9 +257,14 @@ def lines_of_fewer(moves: Sequence[ReplicaMove]) -> Iterator[str]:
     """Yield lines about partitions that have fewer replicas than before, and how they get them back."""
     fewer = [move for move in moves if len(move.after) < len(move.before)]
     if fewer:
-        most = max(len(move.before) for move in fewer)
         yield f"with fewer replicas than before: {partitions_text(by_topic(move.name for move in fewer))}"
-        yield f"  once {most} brokers live `coterie cluster balance --replicas {most}` gives them back"
+    had: Counter[str] = Counter()
+    for move in fewer:
+        had[move.name.topic] = max(had[move.name.topic], len(move.before))
+    for most in sorted({*had.values()}):
+        topics = " ".join(f"--topic {topic}" for topic in sorted(had) if had[topic] == most)
+        back = f"`coterie cluster balance --replicas {most} {topics}`"
+        yield f"  once {most} brokers live {back} gives them back"
 
 
 def lines_of_empty(
@@ -287,23 +292,33 @@ class Balanced(NamedTuple):
     "--replicas", "replicas", metavar="N", type=WholeNumber(min=1),
     help="Give partitions with fewer replicas than N as many.",
 )  # fmt: skip
+@click.option(
+    "--topic", "raised", metavar="TOPIC", multiple=True, shell_complete=complete_topic,
+    help="With --replicas: those of this topic alone; may be repeated.",
+)  # fmt: skip
 @timeout_option
 @asks_cluster
-def balance_command(ask: AskCluster, replicas: int | None, timeout_s: float) -> CommandResult:
+def balance_command(
+    ask: AskCluster, replicas: int | None, raised: tuple[str, ...], timeout_s: float
+) -> CommandResult:
     """Give each broker its share of the partitions.
 
     For brokers that have come later: topics that were there before are on the others. No partition gets
-    fewer replicas, nor more without --replicas. Brokers that were away lead again at once what they are
-    preferred for; those that are away (fenced) keep what they have.
+    fewer replicas, nor more without --replicas, which is for all topics unless --topic names some. Brokers
+    that were away lead again at once what they are preferred for; those that are away (fenced) keep what they
+    have.
     """
+    if raised and replicas is None:
+        raise click.UsageError("--topic says of which topics --replicas N is: give that, too")
     from coterie.broker.placement.moving import moved
 
     async def balance(admin: Admin) -> Balanced:
+        await admin.describe_topics(raised)  # if one is not there, nothing is moved
         found, topics = await cluster_to_change(admin)
         brokers, partitions, moves = placeable(found), [], []
         for shared in shared_apart(topics):
             some = await settled(admin, shared)
-            moves += moves_to_balance(some, brokers, replicas)
+            moves += moves_to_balance(some, brokers, replicas, raised)
             partitions += some
         balanced = balanced_by(moves, partitions, brokers)
         await carry_out(admin, moves)
@@ -312,7 +327,7 @@ def balance_command(ask: AskCluster, replicas: int | None, timeout_s: float) -> 
         await until_led(admin, {name: after for name, after in wanted.items() if after[0] in live}, timeout_s)
         return balanced
 
-    found = ask(balance)
+    found = ask(balance, topics=raised)
     led_again = [{**name._asdict(), "leader": leader} for name, leader in found.led_again.items()]
     waiting = [{"broker": one, "preferred": count} for one, count in found.waiting.items()]
     return CommandResult(
@@ -331,14 +346,17 @@ def shared_apart(topics: Sequence[DescribedTopic]) -> tuple[list[DescribedTopic]
 
 
 def moves_to_balance(
-    partitions: Sequence[PlacedPartition], brokers: Sequence[Broker], replicas: int | None
+    partitions: Sequence[PlacedPartition],
+    brokers: Sequence[Broker],
+    replicas: int | None,
+    raised: Collection[str] = (),
 ) -> list[ReplicaMove]:
-    """Return the moves after which partitions have so many replicas, and brokers their share. Raises
-    `CoterieError` where too few brokers live.
+    """Return the moves after which partitions, or those of the topics to be `raised`, have so many replicas,
+    and brokers their share. Raises `CoterieError` where too few brokers live.
     """
     from coterie.broker.placement.moving import joined, moved, moves_to_more, moves_to_share
 
-    more = moves_to_more(replicas, partitions, brokers) if replicas else []
+    more = moves_to_more(replicas, partitions, brokers, raised) if replicas else []
     if not isinstance(more, list):
         raise CoterieError(more.text)
     return joined(more, moves_to_share(moved(partitions, more), brokers))
@@ -365,9 +383,12 @@ def balanced_by(
 def lines_of_balanced(found: Balanced) -> Iterator[str]:
     """Yield lines about what has moved, is led again as preferred, and waits for a fenced broker."""
     yield from lines_of(found.moves)
+    more = [move.name for move in found.moves if len(move.after) > len(move.before)]
+    if more:
+        yield f"with more replicas than before: {partitions_text(by_topic(more))}"
     for broker in sorted({*found.led_again.values()}):
         names = [name for name, leader in found.led_again.items() if leader == broker]
-        yield f"led again by broker {broker}, their preferred leader: {partitions_text(by_topic(names))}"
+        yield f"led by broker {broker} now, their preferred leader: {partitions_text(by_topic(names))}"
     if found.moves:
         yield f"{counted(len(found.moves), 'partition')} moved"
     elif not found.led_again:
@@ -462,14 +483,14 @@ def documents_of(moves: Sequence[ReplicaMove]) -> list[dict[str, Any]]:
 
 
 def lines_of(moves: Sequence[ReplicaMove]) -> Iterator[str]:
-    """Yield for each broker which partitions come to it, and which it leads of those that it had."""
+    """Yield for each broker which partitions come to it, and which it comes to lead of those that it had."""
     gained = sorted({one for move in moves for one in move.after if one not in move.before})
     for broker_id in gained:
         names = [move.name for move in moves if broker_id in {*move.after} - {*move.before}]
         yield f"to broker {broker_id}: {partitions_text(by_topic(names))}"
-    swaps = [move for move in moves if {*move.before} == {*move.after}]
-    for broker_id in sorted({move.after[0] for move in swaps}):
-        names = [move.name for move in swaps if move.after[0] == broker_id]
+    led = [move for move in moves if move.after[0] in move.before[1:]]
+    for broker_id in sorted({move.after[0] for move in led}):
+        names = [move.name for move in led if move.after[0] == broker_id]
         yield f"led by broker {broker_id}, which had a replica: {partitions_text(by_topic(names))}"
 
 

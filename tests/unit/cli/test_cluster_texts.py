@@ -48,12 +48,49 @@ def test_those_that_a_broker_leads_which_was_a_replica_before_are_named_too():
     ]
 
 
-def test_those_that_have_fewer_replicas_are_named_with_the_command_that_gives_them_back():
-    named, back = lines_of_fewer([moved(0, (1, 2), (1,)), moved(1, (1, 2, 3), (1, 2)), moved(2, (1,), (2,))])
+def test_those_are_named_too_that_another_replica_leads_where_nobody_gets_what_the_leader_had():
+    """As those of `__consumer_offsets`, which have three replicas, where one of three brokers is drained."""
+    moves = [moved(0, (3, 1, 2), (1, 2)), moved(1, (1, 2, 3), (1, 2)), moved(2, (3, 2), (2, 4))]
 
-    assert named == "with fewer replicas than before: fleet 0-1"
-    assert "once 3 brokers live `coterie cluster balance --replicas 3` gives them back" in back
+    assert [*lines_of(moves)] == [
+        "to broker 4: fleet 2",
+        "led by broker 1, which had a replica: fleet 0",
+        "led by broker 2, which had a replica: fleet 2",
+    ]
+
+
+def test_those_that_have_fewer_replicas_are_named_with_the_commands_that_give_them_back_and_no_others():
+    moves = [moved(0, (1, 2), (1,)), moved(1, (1, 2, 3), (1, 2)), moved(2, (1,), (2,))]
+    pair = ReplicaMove(TopicPartition("pair", 0), (1, 2), (1,))
+
+    named, pairs, fleets = lines_of_fewer([*moves, pair])
+
+    assert named == "with fewer replicas than before: fleet 0-1 pair 0"
+    assert (
+        pairs == "  once 2 brokers live `coterie cluster balance --replicas 2 --topic pair` gives them back"
+    )
+    assert (
+        fleets == "  once 3 brokers live `coterie cluster balance --replicas 3 --topic fleet` gives them back"
+    )
     assert [*lines_of_fewer([moved(0, (1, 2), (3, 2))])] == []
+
+
+def test_balance_raises_the_topics_that_are_named_or_all_and_says_which_it_has_raised():
+    other = PlacedPartition(TopicPartition("other", 0), (2,), 2)
+    partitions = [*fleet(((1,), 1)), other]
+
+    of_one = moves_to_balance(partitions, BROKERS, 2, ["fleet"])
+    of_all = moves_to_balance(partitions, BROKERS, 2)
+
+    assert [(move.name.topic, move.after) for move in of_one] == [("fleet", (1, 2))]
+    assert [*lines_of_balanced(balanced_by(of_one, partitions, BROKERS))] == [
+        "to broker 2: fleet 0",
+        "with more replicas than before: fleet 0",
+        "1 partition moved",
+    ]
+    assert "with more replicas than before: fleet 0 other 0" in [
+        *lines_of_balanced(balanced_by(of_all, partitions, BROKERS))
+    ]
 
 
 def test_a_broker_that_was_drained_before_and_gets_what_leaves_another_is_named():
@@ -92,9 +129,9 @@ def test_a_broker_that_an_older_kafka_does_not_list_leads_nothing_again():
     assert second == "broker 7 is away, and is given 1 partition back when it returns;"
 
 
-def test_balance_tells_what_is_led_by_its_preferred_leader_again():
+def test_balance_tells_what_is_led_by_its_preferred_leader_whether_that_was_away_or_not():
     assert balanced(fleet(((1, 2), 2), ((2, 1), 2))) == [
-        "led again by broker 1, their preferred leader: fleet 0",
+        "led by broker 1 now, their preferred leader: fleet 0",
     ]
     assert balanced(fleet(((1, 2), 1), ((2, 1), 2))) == ["each broker has its share already"]
 

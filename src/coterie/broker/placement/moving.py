@@ -55,10 +55,13 @@ def moves_away(
 
 
 def moves_to_more(
-    least: int, partitions: Iterable[PlacedPartition], brokers: Sequence[Broker]
+    least: int,
+    partitions: Iterable[PlacedPartition],
+    brokers: Sequence[Broker],
+    topics: Collection[str] = (),
 ) -> list[ReplicaMove] | Problem:
-    """Return the moves after which no partition has fewer replicas than `least`, each behind those that it
-    had; or why there are none: fewer brokers live.
+    """Return the moves after which no partition, or none of these topics, has fewer replicas than `least`,
+    each behind those that it had; or why there are none: fewer brokers live.
     """
     placed = list(partitions)
     live = [one for one in brokers if not one.fenced]
@@ -68,6 +71,8 @@ def moves_to_more(
     room = _Room(live, placed)
     moves = []
     for name, replicas, _ in placed:
+        if topics and name.topic not in topics:
+            continue
         after = replicas
         while len(after) < least and (chosen := room.take(after, first=not after)) is not None:
             after = (*after, chosen)
