@@ -39,7 +39,33 @@ def test_a_password_is_never_shown():
     shown = str(DatabaseAddress("postgresql://broker:s%40cret@db:5433/coterie?sslmode=disable&password=x"))
 
     assert shown == "postgresql://broker:***@db:5433/coterie"
-    assert str(DatabaseAddress("postgresql:///coterie?host=/tmp")) == "postgresql:///coterie"
+
+
+@pytest.mark.parametrize(
+    ("url", "variables", "shown"),
+    [
+        ("postgresql://db/coterie", {}, "postgresql://db/coterie"),
+        ("postgresql://db/coterie", {"PGPORT": "5433", "PGHOST": "other"}, "postgresql://db:5433/coterie"),
+        ("postgresql://a:1,b/coterie", {"PGPORT": "5433"}, "postgresql://a:1,b:5433/coterie"),
+        ("postgresql://me:pw@/coterie", {"PGHOST": "a,b"}, "postgresql://me:***@a,b/coterie"),
+        ("postgresql:///coterie", {"PGHOST": "::1", "PGPORT": "5433"}, "postgresql://[::1]:5433/coterie"),
+        ("postgresql://db/coterie?port=5434", {"PGPORT": "5433"}, "postgresql://db:5434/coterie"),
+        ("postgresql://db/coterie?host=other&password=pw", {}, "postgresql://other/coterie"),
+        ("postgresql:///coterie?host=/tmp", {}, "postgresql:///coterie?host=/tmp"),
+        ("postgresql:///coterie", {"PGPORT": "5433"}, "postgresql:///coterie?port=5433"),
+        ("postgresql:///coterie", {"PGPASSWORD": "pw"}, "postgresql:///coterie"),
+    ],
+)
+def test_the_address_is_shown_that_is_asked_wherever_its_parts_come_from(
+    url: str, variables: dict[str, str], shown: str, monkeypatch: pytest.MonkeyPatch
+):
+    """Found by a reviewer: an error named the URL without the port, which PGPORT had said."""
+    for name in ("PGHOST", "PGPORT", "PGPASSWORD"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+
+    assert str(DatabaseAddress(url)) == shown
 
 
 @pytest.mark.parametrize(

@@ -149,6 +149,10 @@ def test_who_is_dead_or_about_to_stop_gets_no_replica(rig: ClusterRig):
     assert code == "invalid_replication_factor"
     assert words is not None
     assert words.startswith("Unable to replicate the partition 2 time(s): The target replication factor of 2")
+    because = (
+        "because only 1 broker(s) are live: 2 more are registered, and fenced or in controlled shutdown."
+    )
+    assert words.endswith(because)
 
 
 def test_a_topic_has_as_many_replicas_as_the_brokers_setting_says_where_the_client_does_not():

@@ -7,18 +7,22 @@ from coterie.base.codes import Code
 from coterie.broker.placement.model import Broker, Layout, Problem, Replicas, in_id_order
 
 
-def problem_of(brokers: Sequence[Broker], *, factor: int) -> Problem | None:
-    """Return why partitions cannot have so many replicas, in Kafka's words (SP-1)."""
+def problem_of(brokers: Sequence[Broker], *, factor: int, passed_over: int = 0) -> Problem | None:
+    """Return why partitions cannot have so many replicas, in Kafka's words (SP-1) but where so many brokers
+    are registered as well that are fenced, or about to be, and were passed over: Kafka places on those.
+    """
     if factor <= 0:
         why = f"Invalid replication factor {factor}: the replication factor must be positive."
     elif all(broker.fenced for broker in brokers):
         why = "All brokers are currently fenced."
     elif factor > len(brokers):
         why = (
-            f"The target replication factor of {factor} cannot be reached "
-            f"because only {len(brokers)} broker(s) are registered or some brokers have all their log "
-            "directories cordoned."
+            f"The target replication factor of {factor} cannot be reached because only {len(brokers)} broker"
         )
+        if passed_over:
+            why += f"(s) are live: {passed_over} more are registered, and fenced or in controlled shutdown."
+        else:
+            why += "(s) are registered or some brokers have all their log directories cordoned."
     else:
         return None
     text = f"Unable to replicate the partition {factor} time(s): {why}"

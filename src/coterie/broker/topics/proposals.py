@@ -97,8 +97,9 @@ class TopicProposals:
         Kafka places on fenced ones, too, where others do not suffice. Here they would be of no use: the
         records are the engine's, and whoever is fenced can neither lead nor serve.
         """
-        live = [broker for broker in self.brokers() if not broker.fenced]
-        problem = striped.problem_of(live, factor=factor)
+        brokers = self.brokers()
+        live = [broker for broker in brokers if not broker.fenced]
+        problem = striped.problem_of(live, factor=factor, passed_over=len(brokers) - len(live))
         if problem is not None:
             return problem
         return striped.place(live, partitions=partitions, factor=factor, chance=self._chance)

@@ -12,7 +12,7 @@ import os
 import re
 import socket
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from ipaddress import ip_address
 from typing import Any
@@ -100,6 +100,7 @@ class DatabaseAddress:
             )
         user, _, secret = parts.netloc.rpartition("@")[0].partition(":")
         netloc = parts.netloc.replace(f":{secret}@", ":***@", 1) if secret else parts.netloc
+        who, at, named = netloc.rpartition("@")
         if not parts.path.strip("/"):
             query_follows = "?..." if parts.query else ""
             raise CoterieError(
@@ -110,7 +111,7 @@ class DatabaseAddress:
         """It may have a password in it."""
         query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
         self.used_by = query.get("application_name", used_by)
-        self.hosts = _hosts_of(parts.netloc.rpartition("@")[2], query)
+        self.hosts = _hosts_of(named, query)
         self.arguments: dict[str, Any] = {
             "dsn": parts._replace(netloc="", fragment="").geturl(),
             "timeout": CONNECT_S,
@@ -126,7 +127,8 @@ class DatabaseAddress:
         self.arguments |= tls_arguments(query, is_here=self.is_here)
         self.secrets = tuple(one for one in (secret, *PASSWORD.findall(parts.query)) if one)
         """The passwords in it, as they are written there."""
-        self._shown = f"{parts.scheme}://{netloc}{parts.path}"
+        places = _places("" if "host" in query else named, parts.path, self.hosts)
+        self._shown = f"{parts.scheme}://{who}{at}{places}"
 
     def __str__(self) -> str:
         return self._shown
@@ -230,6 +232,20 @@ def _hosts_of(named: str, query: Mapping[str, str]) -> list[tuple[str | None, in
     return [
         (host or None, _port(port or fallback)) for (host, port), fallback in zip(places, usual, strict=True)
     ]
+
+
+def _places(named: str, path: str, hosts: Sequence[tuple[str | None, int]]) -> str:
+    """Return the rest of a URL, behind its user, with the hosts and ports that are asked."""
+    ports = ["" if port == PORT else f":{port}" for _, port in hosts]
+    if named:
+        typed = zip(named.split(","), ports, strict=True)
+        return ",".join(one if _split(one)[1] else one + port for one, port in typed) + path
+    if all(host and not host.startswith("/") for host, _ in hosts):
+        quoted = (f"[{host}]" if ":" in str(host) else host for host, _ in hosts)
+        return ",".join(f"{host}{port}" for host, port in zip(quoted, ports, strict=True)) + path
+    words = {"host": ",".join(host or "" for host, _ in hosts), "port": ",".join(one[1:] for one in ports)}
+    query = "&".join(f"{name}={word}" for name, word in words.items() if word.strip(","))
+    return f"{path}?{query}" if query else path
 
 
 def _split(named: str) -> tuple[str, str]:
