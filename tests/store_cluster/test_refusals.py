@@ -8,6 +8,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,6 +23,17 @@ from coterie.storage.postgres.advice import passing_reason
 
 NODE = ("--set", "node.id=1")
 PASSWORD = "se-cr-et"
+SESSIONS = "SELECT * FROM pg_stat_activity WHERE datname LIKE 'test%'"
+SLEEPS, WAITS = "wait_event = 'PgSleep'", "wait_event_type = 'Lock'"
+SHUT_OUT = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '%s'"
+
+
+def until(true: Callable[[], bool]) -> None:
+    """Return once it is true."""
+    end = time.monotonic() + 30
+    while not true():
+        assert time.monotonic() < end, "it never comes true"
+        time.sleep(0.02)
 
 
 class Ended(NamedTuple):
@@ -320,6 +333,44 @@ def test_a_broker_that_waits_ends_with_a_signal_and_shows_nobody_the_password(tm
     assert PASSWORD not in broker.log
 
     assert broker.wait() == 0
+
+
+@contextmanager
+def held(server: Server, database: str) -> Iterator[None]:
+    """Have somebody keep the lock of the metadata's changes."""
+    hold = "BEGIN; SELECT FROM coterie.cluster FOR UPDATE; SELECT pg_sleep(60)"
+    with ThreadPoolExecutor(1) as beside:
+        holding = beside.submit(server.sql, database, hold)
+        until(lambda: server.sql("postgres", f"SELECT count(*) FROM ({SESSIONS}) AS s WHERE {SLEEPS}") != "0")
+        yield
+        server.sql("postgres", SHUT_OUT % database)
+        assert holding.exception() is not None
+
+
+@pytest.mark.parametrize("away", [True, False])
+def test_a_broker_that_is_stopped_before_it_serves_says_what_it_waited_for(
+    away: bool, server: Server, tmp_path: Path
+) -> None:
+    """Found by a reviewer: it ended without a word."""
+    database = server.new_database()
+    with pytest.raises(SystemExit):
+        main(["store", "migrate", server.url(database)])
+    broker = StoreBroker(1, server.url(database), tmp_path / "log", {})
+
+    with held(server, database):
+        broker.begin()
+        until(lambda: server.sql("postgres", f"SELECT count(*) FROM ({SESSIONS}) AS s WHERE {WAITS}") != "0")
+        if away:
+            server.sql("postgres", f"ALTER DATABASE {database} ALLOW_CONNECTIONS false")
+            server.sql("postgres", SHUT_OUT % database)
+            until(lambda: "is not reached" in broker.log)
+        broker.send(signal.SIGTERM)
+        code = broker.wait()
+
+    said = broker.log.splitlines()[-1]
+    assert code == 0
+    assert "stopped before it was ready: it waited for the database" in said
+    assert ("which is not reached: " in said, "which answers, but not all" in said) == (away, not away)
 
 
 def test_a_database_that_a_broker_serves_from_is_not_taken_for_a_backups(

@@ -66,6 +66,12 @@ LISTENER = "PLAINTEXT"
 FIRST_APIS = (0, 1, 2, 3, *GROUP_APIS, 22, 24, 25, 26, 27, 28)
 LEVEL = 0
 """What the brokers of this software can rely on of each other."""
+STOPPED_EARLY = "stopped before it was ready: %s"
+NOT_REACHED = "it waited for the database %s, which is not reached: %s"
+NOT_ANSWERED = (
+    "it waited for the database, which answers, but not all that a broker asks before it serves: somebody may"
+    " keep a lock there"
+)
 TWICE = "asked to stop twice: the others take over what this broker leads, once the database tells them"
 
 
@@ -143,7 +149,9 @@ class MemberProcess:
         self._timer = Timer(loop, self._clock)
         self._beside = Beside(loop)
         connections = Connections(addresses.store, loop)
-        direct = Connections(addresses.direct, loop, tried=Outage(addresses.direct, loop.time).tried)
+        self._direct = addresses.direct
+        self._outage = Outage(addresses.direct, loop.time)
+        direct = Connections(addresses.direct, loop, tried=self._outage.tried)
         self._connections = (connections, direct)
         self._reader = PostgresReader(connections)
         self._engine = PostgresEngine(direct, settings.node_id, lanes=1 + DATA_LANES)
@@ -186,6 +194,9 @@ class MemberProcess:
             say_ready(host, port)
         elif self._ended.result():
             raise CannotServe(self._ended.result())
+        else:
+            away = self._outage.reason
+            log.warning(STOPPED_EARLY, NOT_REACHED % (self._direct, away) if away else NOT_ANSWERED)
         return await self._ended
 
     def _prepare(self, host: str, port: int) -> None:

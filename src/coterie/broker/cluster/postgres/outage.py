@@ -20,6 +20,8 @@ class Outage:
 
     def __init__(self, address: DatabaseAddress, clock: Callable[[], float]) -> None:
         """`clock` counts seconds."""
+        self.reason = ""
+        """Why the last try failed, "" if it did not."""
         self._address = address
         self._clock = clock
         self._since_s: float | None = None
@@ -34,7 +36,7 @@ class Outage:
         if self._since_s is None:
             self._since_s = self._clock()
         away_s = self._clock() - self._since_s
-        reason = what_to_put_right(error, was_there=True) or passing_reason(error)
+        reason = self.reason = what_to_put_right(error, was_there=True) or passing_reason(error)
         if reason not in self._said:
             self._said.add(reason)
             log.warning("the database %s is not reached: %s", self._address, reason)
@@ -46,5 +48,5 @@ class Outage:
         if self._since_s is not None:
             away_s = self._clock() - self._since_s
             log.info("the database %s is reached again, after %.0f s", self._address, away_s)
-        self._since_s, self._again_s = None, AGAIN_AFTER_S
+        self._since_s, self._again_s, self.reason = None, AGAIN_AFTER_S, ""
         self._said.clear()
