@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 import uuid
 
 import pytest
@@ -10,15 +11,21 @@ from pyspark.sql.streaming.listener import QueryProgressEvent, QueryTerminatedEv
 
 from coterie.base.ids import TopicPartition
 from coterie.spark.listener import GroupListener
-from coterie.spark.source.offsets import GroupDocument, Range, Rebalance
+from coterie.spark.progress import lag_of
+from coterie.spark.source.offsets import GroupDocument, Range, Rebalance, Report
 
 from .test_stream import PATIENCE_S, wait_for
 
 QUERY = uuid.uuid4()
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 STATE = {"operatorName": "dedupe", "numRowsTotal": 1, "numRowsUpdated": 1, "allUpdatesTimeMs": 0,
          "numRowsRemoved": 0, "allRemovalsTimeMs": 0, "commitTimeMs": 0, "memoryUsedBytes": 0,
          "numRowsDroppedByWatermark": 0, "numShufflePartitions": 1, "numStateStoreInstances": 1,
          "customMetrics": {}}  # fmt: skip
+
+
+def ms_ago(seconds):
+    return int((time.time() - seconds) * 1000)
 
 
 def document(*, generation=1, partitions=(0, 1), instance=None):
@@ -36,8 +43,8 @@ def document(*, generation=1, partitions=(0, 1), instance=None):
     ).to_json()
 
 
-def event(*offsets, stateful=False):
-    source = {"description": "coterie", "startOffset": None, "latestOffset": None, "numInputRows": 5,
+def event(*offsets, latest=None, stateful=False):
+    source = {"description": "coterie", "startOffset": None, "latestOffset": latest, "numInputRows": 5,
               "inputRowsPerSecond": 1.0, "processedRowsPerSecond": 1.0, "metrics": {}}  # fmt: skip
     progress = {
         "id": str(QUERY),
@@ -75,11 +82,57 @@ def test_progress_of_a_member_is_kept_until_the_query_ends():
     assert not listener.latest
 
 
+def test_a_query_without_a_group_is_kept_in_the_same_words():
+    told = []
+    listener = GroupListener(on_progress=told.append, on_rebalance=told.append)
+    report = Report({T0: 9, T1: 7, TopicPartition("u", 0): 5}, {T0: ms_ago(60)}).to_json()
+
+    listener.onQueryProgress(event({"t": {"0": 5, "1": 7}, "gone": {"0": 3}}, latest=report))
+
+    (one,) = listener.latest[QUERY]
+    assert told == [one]
+    assert (one.group, one.generation, one.lag, one.left) == ("", -1, 4, {T0: 4, T1: 0})
+    assert one.owned == {T0, T1}
+    assert one.lag_seconds == pytest.approx(60, abs=30)
+    assert "query delays reads t-0, t-1, lag 4, at most 6" in str(one)
+    listener.onQueryTerminated(QueryTerminatedEvent(QUERY, uuid.uuid4(), None, None))
+    assert not listener.latest
+
+
+def test_a_member_has_the_times_of_what_it_left():
+    listener = GroupListener()
+    report = Report({T0: 9, T1: 9}, {T0: ms_ago(60), T1: ms_ago(600)}).to_json()
+
+    listener.onQueryProgress(event(document(), latest=report))
+
+    (one,) = listener.latest[QUERY]
+    assert one.lag_seconds == pytest.approx(600, abs=30)
+    assert "lag 14, at most 6" in str(one)
+
+
+@pytest.mark.parametrize(
+    ("left", "oldest", "seconds"),
+    [
+        ({T0: 3}, {T0: 40_000}, 60.0),
+        ({T0: 3, T1: 1}, {T0: 40_000, T1: 30_000}, 70.0),
+        ({T0: 3, T1: 0}, {T0: 40_000, T1: 30_000}, 60.0),
+        ({T0: 3, T1: 1}, {T0: 40_000}, 60.0),
+        ({T0: 3}, {T0: 100_001}, 0.0),
+        ({T0: 3}, {}, None),
+        ({T0: 0}, {T0: 1}, 0.0),
+        ({}, {}, 0.0),
+    ],
+)
+def test_the_lag_in_time_is_never_negative_0_at_the_end_and_none_where_nobody_knows(left, oldest, seconds):
+    assert lag_of(left, oldest, 100.0) == (sum(left.values()), seconds)
+
+
+@pytest.mark.parametrize("latest", [None, '{"t":{"0":9}}', "9", "not json", '{"oldest unread":5}'])
 @pytest.mark.parametrize("offset", ['{"t":{"0":5}}', "5", "not json", None])
-def test_other_sources_are_overlooked(offset):
+def test_other_sources_are_overlooked(offset, latest):
     listener = GroupListener()
 
-    listener.onQueryProgress(event(offset))
+    listener.onQueryProgress(event(offset, latest=latest))
 
     assert not listener.latest
 

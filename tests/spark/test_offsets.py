@@ -16,6 +16,7 @@ from coterie.spark.source.offsets import (
     GroupDocument,
     Range,
     Rebalance,
+    Report,
     limited,
     packed,
     read_plain,
@@ -168,6 +169,21 @@ def test_offsets_without_a_group_are_written_as_spark_s_source_writes_them():
 
 
 AT = TopicPartition("t", 0)
+
+
+def test_a_report_is_the_ends_as_spark_s_source_reports_them_and_the_times():
+    ends = {TopicPartition("b", 1): 7, TopicPartition("a", 0): 0, TopicPartition("oldest-unread", 0): 2}
+    report = Report(ends, {TopicPartition("b", 1): 1_764_287_970_123})
+    document = json.loads(json.dumps(report.to_json()))
+
+    assert document == {
+        "a": {"0": 0},
+        "b": {"1": 7},
+        "oldest-unread": {"0": 2},
+        "oldest unread": {"b": {"1": 1_764_287_970_123}},
+    }
+    assert Report.of(document) == report
+    assert Report.of({"b": {"1": 7}}) is None
 
 
 def test_a_document_of_a_later_version_is_read_without_what_it_adds():

@@ -1,4 +1,5 @@
-"""What a query's membership is doing, for whoever watches: from Spark's progress, where the application runs.
+"""Where queries stand, and what their memberships are doing, for whoever watches: from Spark's progress,
+where the application runs.
 
     listener = GroupListener(on_rebalance=print)
     spark.streams.addListener(listener)
@@ -9,10 +10,8 @@ And it tells readers which of their batches are done, so that these are committe
 `BatchEndListener` does nothing else.
 """
 
-import json
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
@@ -24,91 +23,16 @@ from pyspark.sql.streaming.listener import (
     QueryStartedEvent,
     QueryTerminatedEvent,
     StreamingQueryListener,
-    StreamingQueryProgress,
 )
 from pyspark.sql.streaming.query import StreamingQueryManager
 
-from coterie.base.ids import TopicPartition
 from coterie.spark.batch_ends import tell_end
-from coterie.spark.source.offsets import GroupDocument, Rebalance
+from coterie.spark.progress import GroupProgress, QueryProgress, documents_of, progress_of
 
 log = logging.getLogger("coterie.spark")
 
-Callback = Callable[["GroupProgress"], object]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupProgress:
-    """Where a query and its group stand after a batch."""
-
-    query: UUID
-    name: str | None
-    batch: int
-    document: GroupDocument
-    stateful: bool = False
-
-    @property
-    def group(self) -> str:
-        """The group."""
-        return self.document.group
-
-    @property
-    def generation(self) -> int:
-        """The generation in which the batch was planned."""
-        return self.document.generation
-
-    @property
-    def owned(self) -> frozenset[TopicPartition]:
-        """What the query owned then."""
-        return frozenset(self.document.owned)
-
-    @property
-    def lag(self) -> int:
-        """How many offsets of what it owned were left."""
-        return sum(self.document.lag.values())
-
-    @property
-    def rebalance(self) -> Rebalance:
-        """When the generation began for the query, and why it had joined."""
-        return self.document.rebalance
-
-    def __str__(self) -> str:
-        owned = ", ".join(map(str, sorted(self.owned))) or "nothing"
-        who = self.document.instance or self.document.member
-        return (
-            f"group {self.group} generation {self.generation} since {self.rebalance.at}"
-            f" ({self.rebalance.why}): {who} owns {owned}, lag {self.lag}"
-        )
-
-
-def groups_of(progress: StreamingQueryProgress) -> list[GroupProgress]:
-    """Return the progress of each group that a query is a member of, as Spark reports it."""
-    return [
-        GroupProgress(
-            query=progress.id,
-            name=progress.name,
-            batch=progress.batchId,
-            document=GroupDocument.of(found, group=found["group"]),
-            stateful=bool(progress.stateOperators),
-        )
-        for found in documents_of(progress)
-    ]
-
-
-def documents_of(progress: StreamingQueryProgress) -> list[Mapping[str, Any]]:
-    """Return the offset document of each source that is a member of a group, of a batch that is done."""
-    found = (document_of(source.endOffset) for source in progress.sources)
-    return [one for one in found if one is not None]
-
-
-def document_of(offset: str | Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """Return the offset document of a member; None for any other source's offset."""
-    try:
-        found = json.loads(offset) if isinstance(offset, str) else offset
-    except json.JSONDecodeError:
-        return None
-    a_members = isinstance(found, Mapping) and {"group", "ranges", "owned"} <= found.keys()
-    return found if a_members else None
+Callback = Callable[[Any], object]
+"""Takes a QueryProgress; of a rebalance always a GroupProgress."""
 
 
 class BatchEndListener(StreamingQueryListener):
@@ -160,23 +84,27 @@ def watch_query(batch: DataFrame, query: str | None) -> None:
 
 
 class GroupListener(BatchEndListener):
-    """Keeps the latest of every query that is a member, logs its rebalances, and tells whoever asked."""
+    """Keeps the latest of every query, logs the rebalances of members, and tells whoever asked.
+
+    Queries without a group have no generation and no rebalances; all else is the same.
+    """
 
     def __init__(self, *, on_progress: Callback | None = None, on_rebalance: Callback | None = None) -> None:
-        self.latest: dict[UUID, list[GroupProgress]] = {}
-        """By query; one entry for each of its sources that is in a group."""
+        self.latest: dict[UUID, list[QueryProgress]] = {}
+        """By query; one entry for each of its sources that is ours, a `GroupProgress` if it is in a group."""
         self._on_progress, self._on_rebalance = on_progress, on_rebalance
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         """Take note of a batch, and tell whoever has planned it."""
         super().onQueryProgress(event)
-        found = groups_of(event.progress)
+        found = progress_of(event.progress)
         if not found:
             return
         before = {one.group: one for one in self.latest.get(event.progress.id, ())}
         self.latest[event.progress.id] = found
         for one in found:
-            self._compare(before.get(one.group), one)
+            if isinstance(one, GroupProgress):
+                self._compare(before.get(one.group), one)
             if self._on_progress is not None:
                 self._on_progress(one)
 
@@ -184,7 +112,7 @@ class GroupListener(BatchEndListener):
         """Forget the query."""
         self.latest.pop(event.id, None)
 
-    def _compare(self, before: GroupProgress | None, now: GroupProgress) -> None:
+    def _compare(self, before: QueryProgress | None, now: GroupProgress) -> None:
         if before is None and now.stateful and now.document.instance is None:
             log.warning(
                 "query %s keeps state and is a member of group %s: state does not follow a partition to"

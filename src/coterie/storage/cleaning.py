@@ -22,6 +22,7 @@ from coterie.storage.rewrite import sealed
 from coterie.wire.records.batches import (
     CODEC_BITS,
     HEADER_SIZE,
+    HORIZON_BIT,
     MOST_INT64,
     BatchHeader,
     Record,
@@ -31,7 +32,6 @@ from coterie.wire.records.batches import (
 )
 from coterie.wire.records.compression import CODECS, codec_of, compress, decompress
 
-HORIZON_BIT = 0x40
 LONGEST_KEY = 32
 NO_TIMESTAMP = -1
 

@@ -572,3 +572,14 @@ def read_fetch(answer: Any) -> tuple[Code, bytes]:
         for one in topic.partitions:
             return code or Code(one.error_code), one.records or b""
     return code, b""
+
+
+def read_fetch_of_several(answer: Any) -> dict[TopicPartition, tuple[Code, bytes]]:
+    """Return the code and the batches of each partition; raise RefusedBy if the whole fetch is refused."""
+    if answer.error_code:
+        raise RefusedBy(Code(answer.error_code), "Fetch")
+    return {
+        TopicPartition(topic.topic, one.partition_index): (Code(one.error_code), one.records or b"")
+        for topic in answer.responses
+        for one in topic.partitions
+    }

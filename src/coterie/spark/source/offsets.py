@@ -76,7 +76,9 @@ class GroupDocument:
     # For those who watch; nothing is read by these.
     owned: tuple[TopicPartition, ...] = ()
     lag: Mapping[TopicPartition, int] = field(default_factory=dict)
-    """How many offsets of each owned partition are left when the batch is done."""
+    """How many offsets of each owned partition are left when the batch is done, of those that were there when
+    it was planned.
+    """
     rebalance: Rebalance = UNKNOWN
     reader: str = ""
     """Where the process that planned it hears that it is done; nothing where it does not (`batch_ends`)."""
@@ -110,6 +112,32 @@ def refuse_other_cluster(document: GroupDocument, here: str | None) -> None:
             f" cluster {here}, where they mean other records. Go back to that cluster; or start with a new"
             " checkpoint, and the query goes on with what its group has committed here"
         )
+
+
+OLDEST = "oldest unread"
+"""Where a report has its times; no topic has such a name."""
+
+
+class Report(NamedTuple):
+    """The report of a source in Spark's progress (`latestOffset`): how far there was something to read when
+    the last batch was planned, and when the first records behind that batch were written.
+    """
+
+    ends: Mapping[TopicPartition, int]
+    oldest: Mapping[TopicPartition, int]
+    """In ms since 1970, of partitions with records left; or the time of an earlier record."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as Spark's progress has it: as Spark's own Kafka source, and the times."""
+        return {**write_plain(self.ends), OLDEST: write_plain(self.oldest)}
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> "Report | None":
+        """Return the report of this JSON; None if it is another source's."""
+        if not isinstance(document.get(OLDEST), Mapping):
+            return None
+        ends = {topic: each for topic, each in document.items() if topic != OLDEST}
+        return cls(read_plain(ends), read_plain(document[OLDEST]))
 
 
 def is_a_groups(document: Mapping[str, Any]) -> bool:

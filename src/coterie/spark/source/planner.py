@@ -1,7 +1,7 @@
 """What the driver's sides of both kinds of streaming query have in common: a cluster, ends, and patience."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from coterie.base.errors import CoterieError
 from coterie.base.ids import TopicPartition
@@ -9,6 +9,7 @@ from coterie.spark.source.group.pacing import OtherSources
 from coterie.spark.source.offsets import Gate, Range, limited
 from coterie.spark.source.options import SourceOptions
 from coterie.spark.source.topics import cluster_for, end_offsets
+from coterie.spark.source.unread import OldestUnread
 
 # How soon the ends are asked for again while nothing comes.
 POLL_S, POLL_MOST_S = 0.002, 0.05
@@ -28,6 +29,10 @@ class Planner:
         self.targets: dict[TopicPartition, int] | None = None
         """With AvailableNow: where each partition ended when it was first seen."""
         self.ends: dict[TopicPartition, int] = {}
+        """Where partitions ended when that was last asked."""
+        self.left: dict[TopicPartition, int] = {}
+        """Where the query stands when the last planned batch is done, in each partition that has more."""
+        self._unread = OldestUnread(self.cluster, isolation=options.isolation)
         self.other_sources = OtherSources()
         self._poll_s = POLL_S
         self._gate = Gate(options.min_offsets_per_trigger, delay_s=options.max_trigger_delay_ms / 1000)
@@ -54,6 +59,19 @@ class Planner:
             self.other_sources.has_rows()
             self._poll_s = POLL_S
         return taken
+
+    def _lag_at(self, positions: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Return the number of offsets behind each of these, where the query stands when a batch is done."""
+        known = sorted(one for one in positions if one in self.ends)
+        lag = {one: max(0, self.ends[one] - positions[one]) for one in known}
+        self.left = {one: positions[one] for one in known if lag[one]}
+        return lag
+
+    async def unread_times(self) -> dict[TopicPartition, int]:
+        """Return the time at which the first of what is left was written in each partition, as far as that is
+        known in a moment.
+        """
+        return await self._unread.times(self.left)
 
     async def _wait_for_records(self, left_s: float) -> None:
         """Wait for records to come: a little, and ever longer while none does."""

@@ -29,7 +29,7 @@ from coterie.spark.source.batch import groups_of, shared_by, tasks_for
 from coterie.spark.source.group.pacing import LONGEST_WAIT_S
 from coterie.spark.source.group.session import GroupSession
 from coterie.spark.source.group.shared_group import SharedGroupCheck, starter_of
-from coterie.spark.source.offsets import GroupDocument, read_plain, write_plain
+from coterie.spark.source.offsets import GroupDocument, Report, read_plain, write_plain
 from coterie.spark.source.options import SourceOptions
 from coterie.spark.source.planner import ApplicationGone, Planner
 from coterie.spark.source.tasks import FetchSettings, TaskPartition, read_task
@@ -89,6 +89,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return kind(self.options, alive=lambda: not orphaned(parent))
 
         return self.ask(make())
+
+    def report(self, planner: Planner | None) -> Document | None:
+        """Return the report that goes with the batch that was planned last; None before there are ends. Where
+        nothing is left, nothing is asked.
+        """
+        if planner is None or not planner.ends:
+            return None
+        return Report(planner.ends, self.ask(planner.unread_times()) if planner.left else {}).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Return the most that a batch takes."""
@@ -173,8 +181,8 @@ class MemberReader(StreamReader):
         return start if planned is None else planned.to_json()
 
     def reportLatestOffset(self) -> Document | None:  # noqa: N802
-        """Return the owned partitions' ends when they were last asked for, in Spark's form."""
-        return None if self._session is None or not self._session.ends else write_plain(self._session.ends)
+        """Return the report of what is owned."""
+        return self.report(self._session)
 
     def commit(self, end: Document) -> None:
         """Note that a batch begins, maybe of other sources. What is done is committed with the next plan."""
@@ -276,8 +284,8 @@ class PlainReader(StreamReader):
         return write_plain(self.ask(self.all.latest(read_plain(start), rows_of(limit))))
 
     def reportLatestOffset(self) -> Document | None:  # noqa: N802
-        """Return the partitions' ends when they were last asked for."""
-        return None if self._all is None or not self._all.ends else write_plain(self._all.ends)
+        """Return the report of all partitions."""
+        return self.report(self._all)
 
     def commit(self, end: Document) -> None:
         """Note that a batch begins, maybe of other sources."""

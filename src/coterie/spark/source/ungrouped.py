@@ -61,7 +61,9 @@ class AllPartitions(Planner):
         taken = self._taken(ranges, most)
         if taken is None:
             return start
-        return started | {one.at: one.until for one in taken}
+        end = started | {one.at: one.until for one in taken}
+        self._lag_at(end)
+        return end
 
     async def _refuse_lost(self, start: Offsets, found: Offsets) -> None:
         """Raise DataLoss for partitions that are gone, or whose offsets went back.

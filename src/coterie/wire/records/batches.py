@@ -36,6 +36,8 @@ CODEC_BITS = 0x07
 APPEND_TIME_BIT = 0x08
 TRANSACTIONAL_BIT = 0x10
 CONTROL_BIT = 0x20
+HORIZON_BIT = 0x40
+"""Says that the base timestamp is when tombstones may go (KIP-534), and not the first record's."""
 
 INT16 = Struct(">h")
 INT32 = Struct(">i")

@@ -533,9 +533,8 @@ class GroupSession(Planner):
         """Return the lag of each owned partition when the batch is done."""
         seen = self._seen
         assert seen is not None
-        reached = {one: offset or 0 for one, offset in seen.committed.items()}
-        reached |= {one.at: one.until for one in ranges}
-        return {one: max(0, seen.ends[one] - reached[one]) for one in sorted(seen.owned)}
+        reached = {one: seen.committed[one] or 0 for one in seen.owned}
+        return self._lag_at(reached | {one.at: one.until for one in ranges})
 
     def _ranges(self) -> list[Range]:
         """Return all there is to read of what is owned, up to the targets of AvailableNow."""
