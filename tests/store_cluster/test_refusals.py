@@ -223,6 +223,49 @@ def test_a_command_finds_no_server_and_asks_whether_it_is_up(capsys: pytest.Capt
     )
 
 
+@pytest.mark.parametrize("command", ["migrate", "describe", "restored", "load", "dump"])
+def test_each_command_takes_the_url_from_the_variable_where_it_is_left_out(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Found by a reviewer: `dump` did not."""
+    (tmp_path / "meta.properties").write_text("version=1\nnode.id=1\ncluster.id=a-cluster\n")
+    directory = {"load": [str(tmp_path)], "dump": [str(tmp_path / "new")]}.get(command, [])
+    here, there = (f"postgresql://127.0.0.1:{free_port()}/d" for _ in range(2))
+    monkeypatch.setenv("COTERIE_STORE", there)
+
+    def said(*words: str) -> tuple[object, str]:
+        with pytest.raises(SystemExit) as ended:
+            main(["store", command, *words])
+        return ended.value.code, capsys.readouterr().err
+
+    from_variable = said(*directory)
+    given = said(*([here, *directory] if command == "dump" else [*directory, here]))
+    monkeypatch.delenv("COTERIE_STORE")
+    missing = said(*directory)
+
+    assert (from_variable[0], from_variable[1].startswith(f"coterie: {there}: nobody listens")) == (1, True)
+    assert (given[0], given[1].startswith(f"coterie: {here}: nobody listens there")) == (1, True)
+    assert (missing[0], "Missing argument 'URL'" in missing[1]) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "Missing argument 'DIR'"),
+        (["postgresql://h/d"], "Missing argument 'DIR'"),
+        (["out", "postgresql://h/d"], "URL stands before DIR"),
+        (["postgresql://h/d", "out", "more"], "unexpected extra argument (more)"),
+    ],
+)
+def test_what_is_to_be_dumped_and_where_is_told_apart(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["store", "dump", *words])
+
+    assert (ended.value.code, said in capsys.readouterr().err) == (2, True)
+
+
 def test_the_name_of_no_host_is_said_to_be_that() -> None:
     error = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 

@@ -4,7 +4,8 @@ goes on from a backup, and data directories are brought in and written out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
     from coterie.storage.postgres.schema import Migrated
 
 ID_MAX = 2**31 - 1
-url_argument = click.argument("url", metavar="URL", envvar="COTERIE_STORE")
+STORE_VARIABLE = "COTERIE_STORE"
+url_argument = click.argument("url", metavar="URL", envvar=STORE_VARIABLE)
 
 
 class StoreCommands(Family):
@@ -39,7 +41,8 @@ class StoreCommands(Family):
 def command() -> None:
     """Look after the PostgreSQL database that brokers share.
 
-    URL is postgresql://USER@HOST[,HOST]/DATABASE, as psql takes it; COTERIE_STORE has it, too.
+    URL is postgresql://USER@HOST[,HOST]/DATABASE, as psql takes it. Each command takes it from COTERIE_STORE
+    where it is left out.
     """
 
 
@@ -180,8 +183,7 @@ def lines_of_loading(done: LoadedTopics) -> Iterator[str]:
 
 
 @command.command("dump")
-@click.argument("url", metavar="URL")
-@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
+@click.argument("places", metavar="URL DIR", nargs=-1, type=click.Path())
 @click.option(
     "--node-id",
     metavar="ID",
@@ -191,18 +193,36 @@ def lines_of_loading(done: LoadedTopics) -> Iterator[str]:
     help="The broker that is to have DIR.",
 )
 @output_option
-def dump_command(url: str, directory: Path, node_id: int, output: str) -> None:
+def dump_command(places: tuple[str, ...], node_id: int, output: str) -> None:
     """Write all there is into a data directory, as it is at one moment.
 
     DIR, which is new or empty, is one of Apache Kafka's format, which coterie serve --data opens: with all
     records, offsets, topic ids, groups and transactions. Brokers may serve meanwhile.
     """
+    url, directory = url_and_directory(places)
     address = address_of(url)
     from coterie.broker.transfer.dumping import dump, new_directory
 
     with new_directory(directory) as unfinished:
         done = run_async(dump(address, unfinished, node_id))
     show(CommandResult({**done._asdict(), "directory": str(directory)}, lines_of_dump(done)), output)
+
+
+def url_and_directory(places: Sequence[str]) -> tuple[str, Path]:
+    """Return the URL of a dump, which may be left out where the variable has it, and its directory. Raises
+    UsageError.
+    """
+    *given, directory = places or ("",)
+    url = given[0] if given else os.environ.get(STORE_VARIABLE, "")
+    if len(given) > 1:
+        raise click.UsageError(f"Got unexpected extra argument ({places[2]})")
+    if "://" in directory and given:
+        raise click.UsageError("URL stands before DIR.")
+    if not directory or "://" in directory:
+        raise click.UsageError("Missing argument 'DIR'.")
+    if not url:
+        raise click.UsageError("Missing argument 'URL'.")
+    return url, Path(directory)
 
 
 def lines_of_dump(done: Dumped) -> Iterator[str]:
