@@ -188,6 +188,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "numba": {"arrow"},
     "deltalake": {"spark"},
     "llvmlite": {"arrow"},
+    "prometheus_client": {"spark"},
     "pyspark": {"spark", "pyspark_coterie"},
     "uvloop": {"broker", "client"},
     "click": {"cli"},

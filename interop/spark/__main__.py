@@ -225,9 +225,19 @@ def connect_modules() -> Path:
     return CONNECT
 
 
+def lag_on_kafka(folder: Path, brokers: Brokers) -> None:
+    """When unread records were written by an Apache Kafka's log, and what Prometheus scrapes of that."""
+    tests_on_kafka(brokers, "test_unread_brokers.py", "test_metrics.py")
+
+
 def protocol_on_kafka(folder: Path, brokers: Brokers) -> None:
     """The protocol's own tests, by other sessions than Spark's, on Apache Kafka."""
-    command = [sys.executable, "-m", "pytest", "-q", "tests/spark/test_group_session.py"]
+    tests_on_kafka(brokers, "test_group_session.py")
+
+
+def tests_on_kafka(brokers: Brokers, *names: str) -> None:
+    """Modules of tests/spark on Apache Kafka."""
+    command = [sys.executable, "-m", "pytest", "-q", *(f"tests/spark/{name}" for name in names)]
     environment = {**os.environ, "COTERIE_TEST_BOOTSTRAP": brokers.kafka}
     done = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-2000:]
@@ -255,6 +265,7 @@ CHECKS: Mapping[str, Check] = {
     "spark-connect": over_spark_connect,
     "histories-over-spark-connect": histories_over_spark_connect,
     "long-tests-on-coterie": long_tests,
+    "lag-on-kafka": lag_on_kafka,
     "protocol-on-kafka": protocol_on_kafka,
 }
 WHOLE = "SPARK"  # `all` runs these, too

@@ -15,7 +15,7 @@ import coterie.testing
 from coterie.cli import main
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "spark.md"
-ADDRESS, FOLDER = "127.0.0.1:9092", '"run/'
+ADDRESS, FOLDER, PORT = "127.0.0.1:9092", '"run/', "port=9404"
 EXAMPLE = re.compile(r"^```(python|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -49,6 +49,7 @@ def test_the_examples_run(
                 run_commands(text)
             else:
                 example = text.replace(ADDRESS, running.bootstrap).replace(FOLDER, f'"{tmp_path}/run/')
+                example = example.replace(PORT, "port=0")
                 exec(compile(example, str(PAGE), "exec"), names)
 
     said = capfd.readouterr().out
@@ -56,5 +57,6 @@ def test_the_examples_run(
     assert "0 flights are left" in said
     assert "lag 0" in said
     assert "1000 flights, each once" in said
-    assert "copied: 3000" in said  # the examples before it have sent more
+    assert "# TYPE coterie_group_lag_records gauge" in said
+    assert "copied: 4000" in said  # the examples before it have sent more
     assert "as recorded" in said
