@@ -12,7 +12,7 @@ from datetime import datetime
 from hashlib import blake2b
 from socketserver import TCPServer, ThreadingMixIn
 from types import TracebackType
-from typing import TypeVar
+from typing import TypeVar, cast
 from uuid import UUID
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
@@ -86,7 +86,7 @@ class IdleListener(GroupListener):
         return one.lag > 0 and one.query in self.idle
 
 
-class QueryCollector(Collector):
+class QueryCollector:
     """Makes the metrics of a scrape from what a listener knows."""
 
     def __init__(self, listener: IdleListener) -> None:
@@ -221,7 +221,7 @@ class MetricsEndpoint:
         """Listen, and hear of the session's queries. Raises `OSError` if the address is taken."""
         self._spark, self._listener = spark, IdleListener()
         registry = CollectorRegistry()
-        registry.register(QueryCollector(self._listener))
+        registry.register(cast(Collector, QueryCollector(self._listener)))
         kind = MetricsServerIPv6 if ":" in host else MetricsServer
         self._server: MetricsServer | None = kind((host, port), ScrapeHandler)
         self._server.set_app(at_one_path(make_wsgi_app(registry)))
