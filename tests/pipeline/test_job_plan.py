@@ -12,12 +12,12 @@ from pipeline.plan import Paths, Plan
 @pytest.mark.parametrize("events", [5000, 20_000, 99_999, 100_000, 336_776])
 def test_the_work_lasts_until_the_killed_member_is_back(events: int, brokers: int):
     plan = Plan.of(events, brokers=brokers)
-    batches = [part / plan.per_batch for part in plan.parts]
+    lasts_ms = [part / plan.per_batch * plan.trigger_ms for part in plan.parts]
 
-    # One application does two batches a second: each step that needs work brings six seconds of it for two,
-    # however much of the earlier parts was read while a process started.
-    assert len(batches) == (5 if brokers == 1 else 6)
-    assert min(batches) >= 25
+    # One application does a batch at each trigger: each step that needs work brings six seconds of it for
+    # two, however much of the earlier parts was read while a process started.
+    assert len(lasts_ms) == (5 if brokers == 1 else 6)
+    assert min(lasts_ms) >= 12_500
 
 
 @pytest.mark.parametrize(("brokers", "count"), [(1, 5), (3, 6)])
