@@ -235,6 +235,45 @@ def test_what_the_database_refuses_is_known_not_to_be_made(server: Server, with_
     stage.close()
 
 
+@pytest.mark.parametrize("alters", [False, True])
+def test_a_change_that_somebodys_lock_keeps_from_being_made_is_known_not_to_be_and_that_is_said(
+    alters: bool, server: Server, with_tables: str, caplog: pytest.LogCaptureFixture
+):
+    """Found by a reviewer: nobody was told of the lock. While an ALTER TABLE waits for a dump who reads the
+    table waits as well.
+    """
+    stage = PostgresStage(server, server.new_database(with_tables))
+    broker = Broker(stage)
+    broker.register()
+    holder, altering = (stage.loop.run_until_complete(connect(stage.connections.address)) for _ in range(2))
+    lock = (
+        "LOCK TABLE coterie.topics IN ACCESS SHARE MODE"
+        if alters
+        else "SELECT FROM coterie.cluster FOR UPDATE"
+    )
+    stage.loop.run_until_complete(holder.execute(f"BEGIN; {lock}"))
+    alter = stage.loop.create_task(altering.execute("ALTER TABLE coterie.topics ADD COLUMN more int"))
+    if alters:
+        locked = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+        stage.until(lambda: server.sql(stage.database, locked) != "0")
+    else:
+        alter.cancel()
+
+    answers = [broker.ask(CreateTopics((topic(1, "orders"),))) for _ in range(2)]
+
+    stage.loop.run_until_complete(holder.execute("ROLLBACK"))
+    stage.loop.run_until_complete(asyncio.gather(alter, return_exceptions=True))
+    broker.change(CreateTopics((topic(1, "orders"),)))
+    for answer in answers:
+        assert isinstance(answer, Refused)
+        assert (answer.locked, answer.reason.endswith("(55P03)")) == (True, True)
+    (said,) = [line for line in caplog.messages if "somebody has kept a lock" in line]
+    assert said.startswith("a change of the metadata is not made: for 2 s somebody has kept a lock on them")
+    for one in (holder, altering):
+        one.terminate()
+    stage.close()
+
+
 def test_heartbeats_that_are_given_up_do_not_pile_up_in_the_server(server: Server, with_tables: str):
     stage = PostgresStage(server, server.new_database(with_tables))
     broker, other = Broker(stage, 1), Broker(stage, 2)

@@ -150,6 +150,10 @@ class ClusterRig:
         """Have the engine refuse a change for a reason of its own."""
         answered(NotChanged(Why.REFUSED, reason="permission denied (42501)"))
 
+    def keep_locked(self, change: Change, answered: Answered) -> None:
+        """Have somebody keep the engine from a change by a lock."""
+        answered(NotChanged(Why.LOCKED, reason="canceling statement due to lock timeout (55P03)"))
+
     def hear(self) -> None:
         """Have the broker go by the metadata as it stands."""
         image = self.engine.image

@@ -484,12 +484,29 @@ def refused_by_the_engine() -> None:
     assert rig.topics.is_free("b")
 
 
+def test_what_somebodys_lock_keeps_from_being_changed_is_answered_with_that():
+    said = "The request timed out: somebody keeps a lock in the database of the cluster's metadata, in whose"
+    rig = ClusterRig()
+    make(rig, "a")
+    for change in (
+        lambda: create(rig, a_topic("b"))["b"],
+        lambda: grow(rig, "a", 3).answer.results[0],
+        lambda: incremental(rig, "a", ("retention.ms", SET, "9")).answer.responses[0],
+        lambda: delete(rig, "a")["a"],
+    ):
+        rig.fate = rig.keep_locked
+        code, words = code_and_words(change())
+        assert (code, str(words).startswith(said)) == ("request_timed_out", True)
+    assert rig.topics.is_free("b")
+
+
+@pytest.mark.parametrize("fate", ["refuse", "keep_locked"])
 def test_an_internal_topic_that_the_engine_refuses_is_proposed_with_each_request_and_not_logged(
-    rig: ClusterRig, caplog: pytest.LogCaptureFixture
+    fate: str, rig: ClusterRig, caplog: pytest.LogCaptureFixture
 ):
     """The engine says so itself, once."""
     for _ in range(2):
-        rig.fate = rig.refuse
+        rig.fate = getattr(rig, fate)
         assert find(rig, "g").error_code.name == "coordinator_not_available"
 
     assert len(rig.proposed) == 2

@@ -50,6 +50,7 @@ class Why(StrEnum):
     NO_TOPIC = "there is no such topic"
     CHANGED = "it has changed meanwhile"
     REFUSED = "the engine refuses it"
+    LOCKED = "somebody keeps the engine from it, by a lock"
 
 
 class Changed(NamedTuple):

@@ -132,7 +132,7 @@ class MadeChanges:
 
         def take(answer: Answer | None) -> None:
             if isinstance(answer, Refused):
-                answered(NotChanged(Why.REFUSED, reason=answer.reason))
+                answered(NotChanged(Why.LOCKED if answer.locked else Why.REFUSED, reason=answer.reason))
                 return
             if not isinstance(answer, Changed):
                 answered(answer if isinstance(answer, NotChanged) else None)

@@ -76,11 +76,12 @@ class ProducerIds(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """The engine has refused a statement for a reason of its own, as a right that a broker lacks: nothing of
-    it has happened, nor will. The reason is for people.
+    """The engine has refused a statement for a reason of its own, as a right that a broker lacks, or since it
+    is `locked`, and others wait as well: nothing of it has happened, nor will. The reason is for people.
     """
 
     reason: str
+    locked: bool = False
 
 
 Statement: TypeAlias = Change | BrokerHeartbeat | ReadDelta | ReserveProducerIds

@@ -48,6 +48,11 @@ LOW_BITS = (1 << 62) - 1  # of a random uuid: those above say that it is one
 NOT_KNOWN = Refusal(
     Code.REQUEST_TIMED_OUT, "The request timed out: the database of the cluster's metadata has not answered."
 )
+KEPT_LOCKED = Refusal(
+    Code.REQUEST_TIMED_OUT,
+    "The request timed out: somebody keeps a lock in the database of the cluster's metadata, in whose"
+    " pg_stat_activity and pg_blocking_pids() it can be seen who.",
+)
 
 
 class Propose(Protocol):
@@ -238,7 +243,7 @@ class TopicProposals:
     def _internal_answered(self, topic: Topic, answer: ChangeOutcome) -> None:
         self._topics.claimed.discard(topic.name)
         # What the engine refuses by itself it has said, and is asked for again with each request.
-        if isinstance(answer, NotChanged) and answer.why not in (Why.NAME_TAKEN, Why.REFUSED):
+        if isinstance(answer, NotChanged) and answer.why not in (Why.NAME_TAKEN, Why.REFUSED, Why.LOCKED):
             log.error("cannot create topic %s: %s", topic.name, answer.why)
 
     # -- proposing
@@ -300,6 +305,8 @@ def refusal_of(answer: ChangeOutcome) -> Refusal | None:
             return GONE
         case Why.CHANGED:
             return OVERTAKEN
+        case Why.LOCKED:
+            return KEPT_LOCKED
         case Why.REFUSED:
             text = f"The database of the cluster's metadata has refused the change: {answer.reason}."
             return Refusal(Code.UNKNOWN_SERVER_ERROR, text)

@@ -135,7 +135,7 @@ class ReplicaProposals:
             [answer] = yield from answers_of(self._propose, [planned])
             if isinstance(answer, Changed):
                 return None
-            if not isinstance(answer, NotChanged) or answer.why is Why.REFUSED:
+            if not isinstance(answer, NotChanged) or answer.why in (Why.REFUSED, Why.LOCKED):
                 return refusal_of(answer)
             yield self._topics.until_after(image)
         return NOT_KNOWN

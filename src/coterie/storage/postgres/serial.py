@@ -22,7 +22,8 @@ Connection: TypeAlias = asyncpg.Connection
 Job: TypeAlias = Callable[[Connection], Awaitable[T]]
 """Does its statements on a connection, in transactions that end with it."""
 WARNING = "01000"
-PASSING = ("40001", "40P01", "55P03")
+LOCKED = "55P03"
+PASSING = ("40001", "40P01", LOCKED)
 """Others were faster, or kept a lock: the same is done again."""
 BEGIN_WITHIN_S = 10.0
 """So long the first job may take. Whoever asked for the connection has asked for another by then, and would
@@ -85,7 +86,11 @@ async def after_others() -> None:
 
 
 def _has_done_nothing(failure: Failed) -> bool:
-    """Return whether a job that has failed so has done nothing, and would fail so again."""
+    """Return whether a job that has failed so has done nothing, and would fail so again until somebody puts
+    something right, or lets go of a lock.
+    """
+    if failure.sqlstate == LOCKED:
+        return True
     verdict = verdict_of(failure.sqlstate)
     return failure.sqlstate not in PASSING and verdict in (Verdict.REFUSE, Verdict.CONFLICT)
 
@@ -123,8 +128,9 @@ class SerialConnection:
         """Have a job done behind those before it, and `done` called with its result; never from within.
 
         It is None if the job has failed, or its connection: whether its last transaction was made is not
-        known, and it may be made later. If the database has refused the job for good, `refused` is called
-        in place of `done`, where there is one: its last transaction was not made. A job that fails by a fault
+        known, and it may be made later. If the database has refused the job for good, or for a lock that
+        somebody keeps, `refused` is called in place of `done`, where there is one: its last transaction was
+        not made. A job that fails by a fault
         of its own ends the connection, and with it whatever it has left there.
         """
         if self._over:

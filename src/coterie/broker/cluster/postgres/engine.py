@@ -40,12 +40,14 @@ from coterie.broker.cluster.statements import (
 )
 from coterie.storage.postgres.connecting import NEXT_PRODUCER_ID, Connections, read_history, within_ms
 from coterie.storage.postgres.serial import (
+    LOCKED,
     Connection,
     SerialConnection,
     after_others,
     done_beside,
     transaction,
 )
+from coterie.storage.remote.session import Failed
 
 log = logging.getLogger("coterie.broker")
 
@@ -68,6 +70,11 @@ LEFT JOIN coterie.brokers AS broker ON broker.state <> 'fenced'
 LEFT JOIN me USING (broker_id)
 ORDER BY broker.broker_id
 """
+KEPT_LOCKED = (
+    "a change of the metadata is not made: for %g s somebody has kept a lock on them (%s); the database's"
+    " pg_stat_activity and pg_blocking_pids() say who: a session that is idle in transaction, or one whose"
+    " ALTER TABLE waits for a dump, say"
+)
 DELTAS_KEPT = 50
 MANY_PARTITIONS = 1_000
 LOCK_VERSION = "SELECT FROM coterie.cluster FOR UPDATE"
@@ -88,6 +95,8 @@ class PostgresEngine:
         self.sweeper = Sweeper(connections, broker_id)
         self.history = ""
         """That of the membership that was opened last, "" before."""
+        self.locked = False
+        """Whether the last change was not made for a lock that somebody keeps, which was said then."""
         self._known = ("", Image())
         self._deltas: list[Delta] = []  # that lead on from it, oldest first
         self._sessions: dict[PostgresSession, None] = {}  # those that are open
@@ -199,6 +208,8 @@ class PostgresSession:
             await self._be_present(connection)
         else:
             await prepare_moves(connection)  # groups wait for it then, and a round trip takes long
+        # What a lock keeps from being read the server says then, where it would only be given up.
+        await connection.execute(f"SET lock_timeout = {LOCK_TIMEOUT_MS}")
         return await read_history(connection)
 
     async def _be_present(self, connection: Connection) -> None:
@@ -206,11 +217,19 @@ class PostgresSession:
         self._is_present = await connection.fetchval(BE_PRESENT, PRESENCE, self._engine.broker_id)
 
     def send(self, statement: Statement, answered: Callable[[Answer | None], None]) -> None:
-        self._connection.run(
-            partial(self._execute, statement),
-            answered,
-            lambda failed: answered(Refused(f"{failed.message} ({failed.sqlstate})")),
-        )
+        is_change = not isinstance(statement, BrokerHeartbeat | ReadDelta | ReserveProducerIds)
+
+        def refused(failed: Failed) -> None:
+            locked = failed.sqlstate == LOCKED
+            if locked and not is_change:
+                answered(None)  # it is asked again
+                return
+            if locked and not self._engine.locked:
+                log.warning(KEPT_LOCKED, LOCK_TIMEOUT_MS / 1_000, failed.message)
+            self._engine.locked = locked
+            answered(Refused(f"{failed.message} ({failed.sqlstate})", locked))
+
+        self._connection.run(partial(self._execute, statement), answered, refused)
 
     def close(self) -> None:
         if self.is_membership:
@@ -264,6 +283,7 @@ class PostgresSession:
         except _Refused as refused:
             return refused.answer
         self._engine.note_image(self.history, image.after(delta))
+        self._engine.locked = False
         return Changed(delta.version)
 
     async def _move(
