@@ -86,6 +86,17 @@ def run() -> Callable[[Any], Any]:
     return asyncio.run
 
 
+def register_if_not_found(session: Any) -> None:
+    """Register the source in a session where the JVM that looks for sources does not find the Python: one
+    whose path has a space (docs/spark.md). Spark looks in the active session for one of that name.
+    """
+    if " " in sys.executable:
+        from pyspark_coterie import DefaultSource
+
+        session._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)
+        session.dataSource.register(DefaultSource)
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """The one Spark session."""
@@ -106,9 +117,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         .getOrCreate()
     )
     made.sparkContext.setLogLevel("ERROR")
-    if " " in sys.executable:  # docs/spark.md: the JVM that looks for sources does not find such a Python
-        from pyspark_coterie import DefaultSource
-
-        made.dataSource.register(DefaultSource)
+    register_if_not_found(made)
     yield made
     made.stop()

@@ -20,6 +20,7 @@ from coterie.spark.source.group.session import GroupSession
 from coterie.spark.source.offsets import GroupDocument
 from coterie.spark.source.options import parse
 
+from .conftest import register_if_not_found
 from .driving import instead
 from .test_group_session import options_of, until
 from .test_stream import Query, wait_for
@@ -250,6 +251,7 @@ def test_what_a_query_has_read_is_committed_while_it_waits_for_its_trigger_and_a
     topic.produce([b"v"] * 10)
     options = {"group.id": group, **patient_session}
     own = spark.newSession()  # nobody listens to this one yet
+    register_if_not_found(own)
     waiting = kind(own, topic, str(tmp_path / "waiting"), **options)
     newcomer = Plain(own, topic, str(tmp_path / "newcomer"), **options)
     listeners = waiting.watched()

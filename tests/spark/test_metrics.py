@@ -73,12 +73,16 @@ def told(*events, idle=False):
     return samples_of(generate_latest(registry).decode())
 
 
-REPORT = Report({T0: 9, T1: 9}, {T0: ms_ago(60), T1: ms_ago(600)}).to_json()
 PLAIN = {"t": {"0": 5, "1": 7}, "u": {"0": 3}}
 
 
+def report():
+    """Return the ends of two partitions, of which one has left a record for a minute, the other for ten."""
+    return Report({T0: 9, T1: 9}, {T0: ms_ago(60), T1: ms_ago(600)}).to_json()
+
+
 def test_a_member_has_lag_by_topic_and_where_it_is_in_its_group():
-    found = told(event(document(), latest=REPORT))
+    found = told(event(document(), latest=report()))
 
     assert found.pop(("coterie_group_lag_seconds", "g", "delays", "t")) == pytest.approx(600, abs=30)
     assert found == {
@@ -91,8 +95,8 @@ def test_a_member_has_lag_by_topic_and_where_it_is_in_its_group():
 
 
 def test_a_query_without_a_group_has_series_of_its_own():
-    report = Report({T0: 9, T1: 7} | {T0._replace(topic="u"): 3}, {T0: ms_ago(60)}).to_json()
-    found = told(event(PLAIN, latest=report))
+    ends = Report({T0: 9, T1: 7} | {T0._replace(topic="u"): 3}, {T0: ms_ago(60)}).to_json()
+    found = told(event(PLAIN, latest=ends))
 
     assert found.pop(("coterie_query_lag_seconds", "delays", "t")) == pytest.approx(60, abs=30)
     assert found == {
@@ -113,7 +117,7 @@ def test_a_lag_in_time_that_nobody_knows_is_not_there():
 @pytest.mark.parametrize(("left", "there"), [(7, False), (0, True)])
 def test_of_a_query_that_has_had_nothing_since_it_is_told_only_that_nothing_was_left(left, there):
     given = document() | {"lag": {"t": {"0": left, "1": 0}}}
-    found = told(event(given, latest=REPORT), idle=True)
+    found = told(event(given, latest=report()), idle=True)
 
     assert (("coterie_group_lag_records", "g", "delays", "t") in found) == there
     assert ("coterie_group_generation", "g", "delays") in found
@@ -122,13 +126,13 @@ def test_of_a_query_that_has_had_nothing_since_it_is_told_only_that_nothing_was_
 def test_a_batch_after_an_idle_time_counts_again():
     listener = IdleListener()
     listener.onQueryIdle(QueryIdleEvent(QUERY, uuid.uuid4(), "2026-11-21T21:00:10.000Z"))
-    listener.onQueryProgress(event(document(), latest=REPORT))
+    listener.onQueryProgress(event(document(), latest=report()))
 
     assert not any(map(listener.is_outdated, listener.known()))
 
 
 def test_two_sources_of_one_query_in_one_group_are_one_series():
-    found = told(event(document(), document(generation=2), latest=REPORT))
+    found = told(event(document(), document(generation=2), latest=report()))
 
     assert found["coterie_group_lag_records", "g", "delays", "t"] == 28
     assert found["coterie_group_generation", "g", "delays"] == 2
@@ -150,7 +154,7 @@ def shared_endpoint():
 @pytest.mark.parametrize(("accepted", "parse"), [("text/plain", plain_metrics), (OPEN_METRICS, open_metrics)])
 def test_a_group_of_any_name_is_scraped_by_that_name(shared_endpoint, group, accepted, parse):
     endpoint, listener = shared_endpoint
-    listener.onQueryProgress(event(document() | {"group": group}, latest=REPORT))
+    listener.onQueryProgress(event(document() | {"group": group}, latest=report()))
 
     kind, text = scraped(endpoint.url, Accept=accepted)
 
@@ -162,7 +166,7 @@ def test_long_names_are_cut_and_still_told_apart():
     listener = IdleListener()
     names = ["g" * 300 + end for end in "ab"] + ["g" * LONGEST_LABEL, "g\udcff"]
     for name in names:
-        progress = event(document() | {"group": name}, latest=REPORT)
+        progress = event(document() | {"group": name}, latest=report())
         listener.latest[uuid.uuid4()] = made = []
         listener.onQueryProgress(progress)
         made += listener.latest.pop(QUERY)

@@ -205,9 +205,9 @@ class ScrapeHandler(WSGIRequestHandler):
 def at_one_path(app: WSGIApplication) -> WSGIApplication:
     """Return the application at /metrics; nothing else is there."""
 
-    def answer(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        if environ["PATH_INFO"] == PATH:
-            return app(environ, start_response)
+    def answer(request: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        if request["PATH_INFO"] == PATH:
+            return app(request, start_response)
         start_response("404 Not Found", [("Content-Type", "text/plain; charset=utf-8")])
         return [f"there is {PATH} here, and nothing else\n".encode()]
 
