@@ -27,6 +27,9 @@ from coterie.wire.api.apis import ApiKey
 from coterie.wire.api.codec import only
 
 GROUPS_AT_ONCE = 500
+WITHOUT_LEADER = (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.LEADER_NOT_AVAILABLE)
+OTHERS_WITHIN_S = 1.0
+"""How long others are asked, some of which may be dead, before one whose answer lacked something is again."""
 T = TypeVar("T")
 
 
@@ -53,7 +56,13 @@ class Cluster:
         """Makes what says how long to wait before each next try (KIP-580)."""
         self.known = Metadata({}, {})
         self.passed_over: Address | None = None
-        """A broker that is asked last what any of them may answer: it is known to be cut off."""
+        """A broker that is asked last what any of them may answer: it could not tell what was wanted. One
+        that is cut off, as from its database, goes on answering with what was before.
+        """
+        self._teller: Address | None = None  # who has answered last what any of them may
+        self._last_lookup: tuple[int, str, Address | None] | None = (
+            None  # whose coordinator, and by whom, the last time
+        )
         self._connections: dict[tuple[str, Address], Connection] = {}
         self._coordinators: dict[str, Address] = {}
         self._opening: dict[tuple[str, Address], asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -160,13 +169,39 @@ class Cluster:
 
     async def _ask_any(self, topics: list[str] | None, *, create: bool = False) -> Metadata:
         make = partial(messages.metadata, topics=topics, create=create)
-        found = await self._ask_first(Rpc(ApiKey.METADATA, make, messages.read_metadata))
+        rpc = Rpc(ApiKey.METADATA, make, messages.read_metadata)
+        found = await self.ask_first(rpc, lacks=_lacks_leaders)
         self.known = found._replace(topics={**self.known.topics, **found.topics})
         return found
 
-    async def _ask_first(self, rpc: Rpc[T]) -> T:
-        """Return the content of the answer of the first broker that can be reached."""
-        return await self.first_of(self._by_load(), lambda address: self.ask(address, rpc))
+    async def ask_first(
+        self, rpc: Rpc[T], *, purpose: str = "data", lacks: Callable[[T], bool] = lambda _: False
+    ) -> T:
+        """Return the content of the answer of the first broker that can be reached. One that is passed over
+        is asked when the others have not answered for a while.
+        """
+
+        async def ask(address: Address) -> T:
+            try:
+                found = await self.ask(address, rpc, purpose=purpose)
+            except RefusedBy:
+                self.passed_over = address
+                raise
+            self._teller = address
+            if lacks(found):
+                self.passed_over = address
+            elif self.passed_over == address:
+                self.passed_over = None
+            return found
+
+        order = self._by_load()
+        others = [one for one in order if one != self.passed_over]
+        if not 0 < len(others) < len(order):
+            return await self.first_of(order, ask)
+        with suppress(Disconnected, TimeoutError):
+            async with asyncio.timeout(OTHERS_WITHIN_S):
+                return await self.first_of(others, ask)
+        return await self.first_of([*order[len(others) :], *others], ask)
 
     def _by_load(self) -> list[Address]:
         """Return all brokers, those first on whose open connections the least is waited for (CL-1)."""
@@ -270,10 +305,13 @@ class Cluster:
             lookup.exception()  # noted, even if nobody waits for it any more
 
     async def _look_up(self, kind: int, key: str) -> Address:
+        if self._last_lookup is not None and self._last_lookup[:2] == (kind, key):
+            self.passed_over = self._last_lookup[2]  # what it said was of no use
         with self._silence.during(f"FindCoordinator of {key}", passing=RETRIABLE):
             if not self.known.brokers:
                 await self._ask_any([])
-            found = await self._ask_first(messages.find_coordinators([key], kind=kind))
+            found = await self.ask_first(messages.find_coordinators([key], kind=kind))
+        self._last_lookup = (kind, key, self._teller)
         address: Address = only(found, "coordinators")[1]
         return address
 
@@ -337,7 +375,7 @@ class Cluster:
     async def _coordinators_of(self, group_ids: Sequence[str]) -> dict[Address, list[str]]:
         """Return each coordinator with those of the groups that it has."""
         found: dict[Address, list[str]] = defaultdict(list)
-        for group_id, address in await self._ask_first(messages.find_coordinators(group_ids)):
+        for group_id, address in await self.ask_first(messages.find_coordinators(group_ids)):
             found[address].append(group_id)
         return found
 
@@ -433,3 +471,11 @@ class Cluster:
 
     def _given_up(self, what: str, last: Exception) -> ClientTimeout:
         return given_up(f"{what}: tried for {self.api_timeout_s:g} s, last {last}", last)
+
+
+def _lacks_leaders(found: Metadata) -> bool:
+    """Return whether a broker knows no leader of something that it was asked for."""
+    return any(
+        topic.code in WITHOUT_LEADER or not found.brokers.keys() >= {*topic.leaders.values()}
+        for topic in found.topics.values()
+    )

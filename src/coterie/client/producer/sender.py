@@ -342,16 +342,14 @@ class Sender:
             identity=NO_IDENTITY,
         )
 
-        async def ask(address: Address) -> Identity:
-            return await cluster.ask(address, Rpc(ApiKey.INIT_PRODUCER_ID, make, read), purpose=PURPOSE)
-
         def read(answer: Any) -> Identity:
             if answer.error_code:
                 raise RefusedBy(Code(answer.error_code), "InitProducerId")
             return asks.read_identity(answer)
 
+        rpc = Rpc(ApiKey.INIT_PRODUCER_ID, make, read)
         self.accumulator.identity = await cluster.retrying(
-            "InitProducerId", lambda: cluster.first_of(cluster.addresses, ask)
+            "InitProducerId", lambda: cluster.ask_first(rpc, purpose=PURPOSE)
         )
 
     async def stop(self, error: CoterieError | None = None) -> None:
