@@ -60,9 +60,8 @@ class Cluster:
         that is cut off, as from its database, goes on answering with what was before.
         """
         self._teller: Address | None = None  # who has answered last what any of them may
-        self._last_lookup: tuple[int, str, Address | None] | None = (
-            None  # whose coordinator, and by whom, the last time
-        )
+        # whose coordinator was looked up last, and who has answered
+        self._last_lookup: tuple[int, str, Address | None] | None = None
         self._connections: dict[tuple[str, Address], Connection] = {}
         self._coordinators: dict[str, Address] = {}
         self._opening: dict[tuple[str, Address], asyncio.Lock] = defaultdict(asyncio.Lock)
