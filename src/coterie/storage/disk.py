@@ -69,7 +69,12 @@ class Disk(Protocol):
     def space(self, path: str) -> Space: ...
     def exists(self, path: str) -> bool: ...
     def touch(self, path: str, modified_ms: int) -> None: ...
-    def make_directory(self, path: str) -> None: ...
+    def make_directory(self, path: str) -> None:
+        """Make a directory, or do nothing if it is there. What it lies in has to be there, or its disk may be
+        gone, and nobody would miss what was on it.
+        """
+        ...
+
     def rename(self, old: str, new: str) -> None: ...
     def remove(self, path: str) -> None:
         """Remove a file, or do nothing if it is gone already."""
@@ -188,7 +193,11 @@ class OsDisk:
         os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
 
     def make_directory(self, path: str) -> None:
-        os.makedirs(path, exist_ok=True)
+        try:
+            os.mkdir(path)
+        except FileExistsError:
+            if not os.path.isdir(path):
+                raise
 
     def rename(self, old: str, new: str) -> None:
         os.replace(old, new)

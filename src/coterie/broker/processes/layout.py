@@ -24,7 +24,7 @@ from coterie.broker.processes.moving import CannotMove, carry_out, moves
 from coterie.broker.processes.sqlite import MetadataFailed, MetadataUnusable, SqliteMetadata
 from coterie.broker.topics.registry import new_id
 from coterie.storage.checkpoints import META
-from coterie.storage.directory import IGNORED, partition_of, things_of_others
+from coterie.storage.directory import IGNORED, things_of_others
 from coterie.storage.disk import Disk, OsDisk
 from coterie.storage.files import unusable
 from coterie.storage.lock import DirectoryLock
@@ -135,11 +135,12 @@ def _describe_kept(disk: OsDisk, root: str, broker_ids: tuple[int, ...]) -> None
 def lost_by(disk: Disk, root: str, image: Image, broker_id: int) -> list[TopicPartition]:
     """Return the partitions that were in a broker's directory, where that is gone, or empty; none otherwise,
     and where the broker has never come up: it makes the directory when it does.
+
+    One without its `meta.properties` counts as empty: a broker that ran on as its disk went may have made
+    logs of new topics in the place where that was mounted.
     """
     row, where = image.brokers.get(broker_id), f"{root}/{broker_id}"
     if row is None or row.incarnation == ZERO_UUID or disk.exists(f"{where}/{META}"):
-        return []
-    if disk.exists(where) and any(map(partition_of, disk.directories(where))):
         return []
     return [
         TopicPartition(topic.name, one.number)
