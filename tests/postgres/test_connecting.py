@@ -462,7 +462,7 @@ def test_why_the_database_refuses_a_job_is_in_the_log_once(
     ("failing", "told"),
     [
         ("SELECT * FROM nowhere", Failed("42P01", 'relation "nowhere" does not exist')),
-        ("DO $$ BEGIN RAISE 'others' USING ERRCODE = '55P03'; END $$", None),
+        ("DO $$ BEGIN RAISE 'others' USING ERRCODE = '55P03'; END $$", Failed("55P03", "others")),
         ("DO $$ BEGIN RAISE 'who knows' USING ERRCODE = '57014'; END $$", None),
         ("SELECT pg_terminate_backend(pg_backend_pid())", None),
     ],
@@ -470,7 +470,7 @@ def test_why_the_database_refuses_a_job_is_in_the_log_once(
 def test_who_wants_to_know_is_told_of_a_job_that_the_database_refuses_for_good(
     address: DatabaseAddress, failing: str, told: Failed | None
 ):
-    """And of no other that has failed: it may be made, or another time."""
+    """And of one that a lock keeps from being done; of no other that has failed: it may be made, or later."""
 
     async def ask() -> object:
         connection = SerialConnection(Connections(address, asyncio.get_running_loop()))

@@ -55,7 +55,7 @@ def test_brokers_and_clients_that_run_go_by_what_was_brought_back(
     cluster: StoreCluster, server: Server, tmp_path: Path
 ) -> None:
     topic, group = f"flights-{uuid.uuid4()}", f"group-{uuid.uuid4()}"
-    back_up, bring_back, take_its_place = COMMANDS.findall(PAGE.read_text(encoding="utf-8"))
+    back_up, bring_back, take_its_place, _ = COMMANDS.findall(PAGE.read_text(encoding="utf-8"))
     database = cluster.database
     with ConfluentAdmin(cluster.bootstrap) as admin:
         admin.create(topic)
@@ -102,7 +102,7 @@ def test_a_backup_that_is_brought_back_again_is_beyond_what_was_before_that(
     cluster: StoreCluster, server: Server, tmp_path: Path
 ) -> None:
     topic = f"flights-{uuid.uuid4()}"
-    back_up, bring_back, take_its_place = COMMANDS.findall(PAGE.read_text(encoding="utf-8"))
+    back_up, bring_back, take_its_place, _ = COMMANDS.findall(PAGE.read_text(encoding="utf-8"))
     database = cluster.database
     with ConfluentAdmin(cluster.bootstrap) as admin:
         admin.create(topic)
@@ -128,6 +128,38 @@ def test_a_backup_that_is_brought_back_again_is_beyond_what_was_before_that(
     assert all(now > before for now, before in zip(counts(server, database, "min"), known, strict=True))
     wait_until(lambda: passes_on(reader, cluster, topic))
     reader.close()
+
+
+def test_a_backup_that_is_brought_back_in_its_own_place_leaves_no_gap_in_what_is_written_after_it(
+    cluster: StoreCluster, server: Server, tmp_path: Path
+) -> None:
+    """Found by a newcomer: no broker noticed, and what was written afterwards stood behind a gap."""
+    topic = f"flights-{uuid.uuid4()}"
+    back_up, *_, in_its_place = COMMANDS.findall(PAGE.read_text(encoding="utf-8"))
+    database = cluster.database
+    with ConfluentAdmin(cluster.bootstrap) as admin:
+        admin.create(topic)
+    produce(cluster, topic, "a", "b")
+    run(back_up, server, database, tmp_path)
+    produce(cluster, topic, "c", "d", "e")
+
+    restored, confirmed = in_its_place.strip().splitlines()
+    run(restored, server, database, tmp_path)
+    for _ in range(10):
+        produce(cluster, topic, "f")  # before anybody has said that it is a backup
+    run(confirmed, server, database, tmp_path)
+    until_served(cluster, topic)
+    produce(cluster, topic, "g")
+
+    for broker in cluster.brokers.values():
+        assert "the database is of another history" in broker.log
+        broker.stop()
+        broker.start()
+    until_served(cluster, topic)
+    with CLIENT.reader(cluster.bootstrap, (topic, 0)) as again:
+        found = [(one.offset, one.value) for one in again.take(13)]
+    assert [offset for offset, _ in found] == [*range(13)]
+    assert [value for _, value in found] == [b"a", b"b", *[b"f"] * 10, b"g"]
 
 
 def reader_of(cluster: StoreCluster, topic: str) -> Consumer:

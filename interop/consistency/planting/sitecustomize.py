@@ -25,7 +25,7 @@ def without_lives(lane_session: object) -> None:
         text = getattr(lane_session, name)
         assert "AND life = $4" in text
         setattr(lane_session, name, text.replace("AND life = $4", "AND $4::int IS NOT NULL"))
-    begins = "SELECT life FROM coterie.lanes WHERE broker_id = $1 AND lane = $2 AND broker_epoch = $3"
+    begins = "SELECT tableoid FROM coterie.lanes WHERE broker_id = $1 AND lane = $2 AND broker_epoch = $3"
     lane_session.BEGIN_LIFE = f"{begins} AND $4::int IS NOT NULL"  # type: ignore[attr-defined]
 
 

@@ -65,13 +65,15 @@ PRODUCER_IDS_BITS = 40
 NEXT_PRODUCER_ID = f"""greatest(next_producer_id,
   ((('x' || {TIMELINE})::bit(32)::bigint - 1) << {PRODUCER_IDS_BITS})
   + (next_producer_id & ((1::bigint << {PRODUCER_IDS_BITS}) - 1)))"""
-# A backup that is brought back may have all three of them as before: `coterie store restored` gives it
-# something that no database had.
+# A backup that is brought back may have all three of them as before. In its own database it has other tables;
+# `coterie store restored` gives it something that no database had.
 HISTORY = f"""
 SELECT concat_ws('/', (SELECT system_identifier FROM pg_control_system()), {TIMELINE},
   (SELECT oid FROM pg_database WHERE datname = current_database()),
-  (SELECT restoration FROM coterie.cluster))
+  'coterie.cluster'::regclass::oid, (SELECT restoration FROM coterie.cluster))
 """
+TABLE_OF_HISTORY = 3
+"""Where the table's object id stands among the parts of a history."""
 
 
 class DatabaseAddress:

@@ -25,10 +25,13 @@ from coterie.storage.postgres.connecting import (
 from coterie.storage.remote.chunk import Chunk
 from coterie.storage.remote.session import Broken, Failed, Fenced, Inserted, LaneAnswer, Look, Reopened
 
-# The gate is locked before anything is inserted, and whoever shuts it waits for the whole statement.
+# The gate is locked before anything is inserted, and whoever shuts it waits for the whole statement. It is a
+# row of the very table in which the life has begun: a backup that is brought back in its place has the same
+# rows, and lacks what a lane has appended since.
 _GATE = """
 WITH gate AS MATERIALIZED (
-  SELECT FROM coterie.lanes WHERE broker_id = $1 AND lane = $2 AND broker_epoch = $3 AND life = $4 FOR SHARE)
+  SELECT FROM coterie.lanes WHERE broker_id = $1 AND lane = $2 AND broker_epoch = $3 AND life = $4
+    AND tableoid = {table} FOR SHARE)
 """
 _CHUNKS = """
 INSERT INTO coterie.chunks_keep
@@ -49,10 +52,10 @@ BEGIN_LIFE = f"""
 WITH {within_ms(8_000)}
 UPDATE coterie.lanes SET life = $4 FROM patience
 WHERE broker_id = $1 AND lane = $2 AND broker_epoch = $3 AND life < $4
-RETURNING life
+RETURNING tableoid
 """
-"""It waits for what an earlier life has sent, but not for ever: where that waits for a replica that is away,
-the server would collect those that were given up, one with each attempt.
+"""Return the table's object id. It waits for what an earlier life has sent, but not for ever: where that
+waits for a replica that is away, the server would collect those that were given up, one with each attempt.
 """
 LOOK = """
 SELECT $1::int IS NULL OR EXISTS (SELECT FROM coterie.chunks_keep
@@ -170,6 +173,7 @@ class _LaneConnection:
         self._aborted = False
         self._connection = connection
         self._place = place
+        self._append_text = self._append_aborted_text = ""
         self._prepared: dict[str, asyncpg.prepared_stmt.PreparedStatement] = {}
         self._warnings: list[Failed] = []
         connection.add_log_listener(self._take_warning)
@@ -210,8 +214,11 @@ class _LaneConnection:
         connection = self._connection
         if history is not None and await read_history(connection) != history():
             return Broken(OTHER_HISTORY)
-        if await connection.fetchval(BEGIN_LIFE, *self._place, life) is None:
+        table = await connection.fetchval(BEGIN_LIFE, *self._place, life)
+        if table is None:
             return Fenced()
+        self._append_text = APPEND.format(table=int(table))
+        self._append_aborted_text = APPEND_ABORTED.format(table=int(table))
         in_doubt, acknowledged = look
         rows = await connection.fetchrow(LOOK, *(in_doubt or NO_ROW), *(acknowledged or NO_ROW))
         return Reopened(*rows[:2])
@@ -219,7 +226,7 @@ class _LaneConnection:
     async def _append(self, life: int, chunks: Sequence[Chunk]) -> LaneAnswer:
         columns = list(zip(*[(*chunk[:6], len(chunk.data), *chunk[6:8]) for chunk in chunks], strict=True))
         spans = [(chunk.partition_id, *span) for chunk in chunks for span in chunk.aborted]
-        statement = await self._statement(APPEND_ABORTED if spans else APPEND)
+        statement = await self._statement(self._append_aborted_text if spans else self._append_text)
         if spans:
             partitions, producers, firsts, lasts, stable = zip(*spans, strict=True)
             columns += [partitions, lasts, producers, firsts, stable]

@@ -38,7 +38,13 @@ from coterie.broker.cluster.statements import (
     ReserveProducerIds,
     Statement,
 )
-from coterie.storage.postgres.connecting import NEXT_PRODUCER_ID, Connections, read_history, within_ms
+from coterie.storage.postgres.connecting import (
+    NEXT_PRODUCER_ID,
+    TABLE_OF_HISTORY,
+    Connections,
+    read_history,
+    within_ms,
+)
 from coterie.storage.postgres.serial import (
     LOCKED,
     Connection,
@@ -59,7 +65,7 @@ WITH {within_ms(700)},
 me AS (
   UPDATE coterie.brokers SET beats = beats + 1, seen = $3 FROM patience
   WHERE broker_id = $1 AND broker_epoch = $2 AND state <> 'fenced' RETURNING broker_id, beats, seen)
-SELECT cluster.version, EXISTS (SELECT FROM me), broker.broker_id, broker.broker_epoch,
+SELECT cluster.version, EXISTS (SELECT FROM me), cluster.tableoid, broker.broker_id, broker.broker_epoch,
   coalesce(me.beats, broker.beats), broker.broker_id IN (
     SELECT objid::bigint FROM pg_locks
     WHERE locktype = 'advisory' AND classid = $4 AND objsubid = 2 AND granted
@@ -259,8 +265,10 @@ class PostgresSession:
         if self.is_membership and not self._is_present:
             await self._be_present(connection)
         rows = await connection.fetch(HEARTBEAT, *heartbeat, PRESENCE)
-        version, counted, *_ = rows[0]
-        shown = [Counted(*row[2:]) for row in rows if row[2] is not None]
+        version, counted, table, *_ = rows[0]
+        if self.history.split("/")[TABLE_OF_HISTORY] != str(table):
+            raise ConnectionError("the tables are not those that were there before")
+        shown = [Counted(*row[3:]) for row in rows if row[3] is not None]
         answer = HeartbeatAnswer(counted, version, tuple(shown))
         if self.is_membership:
             self._engine.sweeper.heartbeat_answered(answer)
