@@ -16,6 +16,7 @@ OFFERED = {
     ApiKey.METADATA: (12, 12),
     ApiKey.FIND_COORDINATOR: (4, 4),
     ApiKey.DELETE_GROUPS: (2, 2),
+    ApiKey.LIST_GROUPS: (4, 4),
     ApiKey.INIT_PRODUCER_ID: (4, 4),
     ApiKey.DESCRIBE_CLUSTER: (0, 0),
     ApiKey.CREATE_TOPICS: (5, 5),
@@ -62,6 +63,7 @@ class CutOffBrokers(SmallBrokers):
                 ApiKey.DELETE_TOPICS: self.deleted,
                 ApiKey.FIND_COORDINATOR: self.coordinator,
                 ApiKey.DELETE_GROUPS: self.group_deleted,
+                ApiKey.LIST_GROUPS: self.groups_listed,
                 ApiKey.INIT_PRODUCER_ID: self.identified,
                 ApiKey.INCREMENTAL_ALTER_CONFIGS: self.configured,
                 ApiKey.ELECT_LEADERS: self.elected,
@@ -88,6 +90,7 @@ class CutOffBrokers(SmallBrokers):
         brokers = tuple(
             build(kind, node_id=number, host=one.address.host, port=one.address.port, rack=None)
             for number, one in enumerate(self.brokers, start=1)
+            if number == broker_id or number not in self.outdated
         )
         return {"brokers": brokers, "topics": (topic,), "cluster_id": "c", "controller_id": 1}
 
@@ -129,6 +132,13 @@ class CutOffBrokers(SmallBrokers):
         self.changes.append(broker_id)
         kind = entity("delete_groups", version, "DeletableGroupResult", "response")
         return {"results": (build(kind, group_id="g", error_code=self.code),)}
+
+    def groups_listed(self, broker_id, version):
+        """The answer of the last broker that it coordinates the group, of others that they have none."""
+        kind = entity("list_groups", version, "ListedGroup", "response")
+        code = Code.COORDINATOR_NOT_AVAILABLE if broker_id in self.outdated else Code.NONE
+        group = build(kind, group_id="g", protocol_type="consumer", group_state="Stable")
+        return {"error_code": code, "groups": (group,) if broker_id == len(self.brokers) else ()}
 
     def configured(self, broker_id, version):
         self.changes.append(broker_id)

@@ -81,6 +81,16 @@ def test_a_topic_is_looked_up_at_a_broker_that_is_not_cut_off_and_so_are_all_of_
     assert (listed.name, [*described]) == ("t", ["t"])
 
 
+def test_groups_are_listed_by_the_brokers_that_one_names_which_is_not_cut_off():
+    """Found by a reviewer: the one that was cut off named itself, and lists none."""
+    brokers = CutOffBrokers(-1, 2)
+    brokers.outdated = {1}
+
+    (listed,) = result_of(brokers, lambda admin: admin.list_groups())
+
+    assert (listed.group_id, listed.state) == ("g", "Stable")
+
+
 def test_a_broker_that_is_silent_holds_up_no_answer_of_another_that_knows_the_controller():
     """Found by a reviewer: they were asked one after the other, each for as long as a request may take."""
     brokers = CutOffBrokers(-1, 3, 3)

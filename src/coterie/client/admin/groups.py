@@ -95,8 +95,8 @@ class GroupAdmin:
 
     async def listed(self) -> list[ListedGroup]:
         """Return the groups of all brokers, sorted by name."""
-        await self._brokers.informed()
-        brokers = (await self.cluster.metadata([])).brokers.values()
+        question = Rpc(ApiKey.METADATA, partial(messages.metadata, topics=[]), messages.read_metadata)
+        brokers = (await self._brokers.ask("Metadata", question)).brokers.values()
         lists = await asyncio.gather(*(self._listed_at(address) for address in brokers))
         return sorted(group for groups in lists for group in groups)
 
