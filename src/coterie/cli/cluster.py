@@ -4,9 +4,8 @@ and are taken out.
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -15,21 +14,20 @@ from coterie.base.errors import CoterieError
 from coterie.base.plain import counted
 from coterie.base.topic_names import STORY_TOPIC
 from coterie.cli.hints import FamilyWithDefault
+from coterie.cli.moves import Moved, carry_out, kept, moves_of, settled, until_away, until_led
 from coterie.cli.numbers import Number, WholeNumber
 from coterie.cli.options import AskCluster, CommandResult, asks_cluster, complete_topic, names_in_cluster
 from coterie.cli.tables import by_topic, partitions_text, table
 
 if TYPE_CHECKING:
     from coterie.base.ids import TopicPartition
-    from coterie.broker.placement.model import Broker, Replicas
+    from coterie.broker.placement.model import Broker
     from coterie.broker.placement.moving import PlacedPartition, ReplicaMove
     from coterie.client.admin.admin import Admin
     from coterie.client.admin.messages import ClusterInfo, DescribedTopic, FeatureLevels
     from coterie.client.net.addresses import Address
 
-LOOK_EVERY_S = 0.2
 TIMEOUT_S = 60
-HELD_IN_FILES = "a broker over files keeps its partitions, and those of --processes share anew at another N"
 
 
 class ClusterCommands(FamilyWithDefault):
@@ -232,7 +230,7 @@ def drain_command(ask: AskCluster, broker_ids: tuple[int, ...], timeout_s: float
 
     leaving = sorted({*broker_ids})
 
-    async def drain(admin: Admin) -> tuple[list[ReplicaMove], set[int]]:
+    async def drain(admin: Admin) -> tuple[Moved, set[int]]:
         found, topics = await cluster_to_change(admin)
         for one in leaving:
             if all(broker.broker_id != one for broker in found.brokers):
@@ -241,12 +239,13 @@ def drain_command(ask: AskCluster, broker_ids: tuple[int, ...], timeout_s: float
         if not isinstance(moves, list):
             raise CoterieError(f"{brokers_text(leaving)} cannot be drained: {moves.text}")
         await carry_out(admin, moves)
-        await until_away(admin, leaving, timeout_s)
-        return moves, {broker for broker, count in counts_of(topics)[1].items() if count}
+        there = kept(topics, await until_away(admin, leaving, timeout_s, f"on {brokers_text(leaving)}"))
+        return moves_of(moves, there), {broker for broker, count in counts_of(topics)[1].items() if count}
 
-    moves, held = ask(drain)
+    (moves, deleted), held = ask(drain)
     empty = [one for one in leaving if one not in held]
     lines = [*lines_of(moves), *lines_of_fewer(moves), *lines_of_empty(moves, held, leaving)]
+    lines += lines_of_deleted(deleted)
     lines.append(f"{brokers_text(leaving)} {hold(leaving)} no partitions")
     if empty:
         lines[-1] += ", and held none" if empty == leaving else f"; {brokers_text(empty)} held none"
@@ -285,6 +284,8 @@ class Balanced(NamedTuple):
     """The preferred leaders of partitions that did not move and that others led."""
     waiting: Counter[int]
     """Of brokers that are fenced, or not there at all, how many partitions each is preferred to lead."""
+    deleted: Sequence[TopicPartition] = ()
+    """What was to move, and is not there any more."""
 
 
 @command.command("balance")
@@ -324,8 +325,10 @@ def balance_command(
         await carry_out(admin, moves)
         wanted = {one.name: one.replicas for one in moved(partitions, moves)}
         live = {one.broker_id for one in brokers if not one.fenced}
-        await until_led(admin, {name: after for name, after in wanted.items() if after[0] in live}, timeout_s)
-        return balanced
+        led = {name: after for name, after in wanted.items() if after[0] in live}
+        there = kept(topics, await until_led(admin, led, topics, timeout_s))
+        there_moves, deleted = moves_of(moves, there)
+        return balanced._replace(moves=there_moves, deleted=deleted)
 
     found = ask(balance, topics=raised)
     led_again = [{**name._asdict(), "leader": leader} for name, leader in found.led_again.items()]
@@ -391,31 +394,12 @@ def lines_of_balanced(found: Balanced) -> Iterator[str]:
         yield f"led by broker {broker} now, their preferred leader: {partitions_text(by_topic(names))}"
     if found.moves:
         yield f"{counted(len(found.moves), 'partition')} moved"
-    elif not found.led_again:
+    elif not found.led_again and not found.deleted:
         yield f"each {'live ' if found.waiting else ''}broker has its share already"
+    yield from lines_of_deleted(found.deleted)
     for broker, count in sorted(found.waiting.items()):
         yield f"broker {broker} is away, and is given {counted(count, 'partition')} back when it returns;"
         yield f"  `coterie cluster drain {broker}` has others lead them for good"
-
-
-def placed(topics: Sequence[DescribedTopic]) -> list[PlacedPartition]:
-    """Return the partitions of topics."""
-    from coterie.base.ids import TopicPartition
-    from coterie.broker.placement.moving import PlacedPartition
-
-    return [
-        PlacedPartition(
-            TopicPartition(topic.name, one.partition), one.replicas, one.leader if one.leader >= 0 else None
-        )
-        for topic in topics
-        for one in topic.partitions
-    ]
-
-
-async def settled(admin: Admin, topics: Sequence[DescribedTopic]) -> list[PlacedPartition]:
-    """Return the partitions of topics that are not being moved already."""
-    moving = {*await admin.list_partition_reassignments()}
-    return [one for one in placed(topics) if one.name not in moving]
 
 
 def placeable(found: ClusterInfo) -> list[Broker]:
@@ -423,58 +407,6 @@ def placeable(found: ClusterInfo) -> list[Broker]:
     from coterie.broker.placement.model import Broker
 
     return [Broker(one.broker_id, one.rack, fenced=one.fenced) for one in found.brokers]
-
-
-async def carry_out(admin: Admin, moves: Sequence[ReplicaMove]) -> None:
-    """Have partitions be moved. Raises `CoterieError` where brokers keep their partitions for themselves."""
-    from coterie.client.errors import Unsupported
-
-    if not moves:
-        return
-    try:
-        await admin.alter_partition_reassignments({move.name: move.after for move in moves})
-    except Unsupported as error:
-        raise CoterieError(f"nothing is moved: {error}; {HELD_IN_FILES}") from error
-
-
-async def until_away(admin: Admin, leaving: Sequence[int], timeout_s: float) -> None:
-    """Wait until brokers are no replicas and lead nothing. Raises `CoterieError` if that takes too long."""
-
-    async def left(topics: Sequence[DescribedTopic]) -> int:
-        return sum(
-            not {one.leader, *one.replicas}.isdisjoint(leaving)
-            for topic in topics
-            for one in topic.partitions
-        )
-
-    await until_none(admin, left, timeout_s, f"on {brokers_text(leaving)}")
-
-
-async def until_led(admin: Admin, wanted: Mapping[TopicPartition, Replicas], timeout_s: float) -> None:
-    """Wait until partitions have these replicas, and the first one leads. Raises `CoterieError` as above."""
-
-    async def left(topics: Sequence[DescribedTopic]) -> int:
-        there = {one.name: one for one in placed(topics)}
-        moved = [(there[name], after) for name, after in wanted.items() if name in there]
-        late = [(one, after) for one, after in moved if (one.replicas, one.leader) != (after, after[0])]
-        unled = [one.name for one, after in late if one.replicas == after]
-        if unled:
-            await admin.elect_leaders(unled)
-        return len(late)
-
-    await until_none(admin, left, timeout_s, "on their way")
-
-
-async def until_none(
-    admin: Admin, left: Callable[[Sequence[DescribedTopic]], Awaitable[int]], timeout_s: float, where: str
-) -> None:
-    """Wait until no partitions are left. Raises `CoterieError` where that takes too long."""
-    end_s = asyncio.get_running_loop().time() + timeout_s
-    while count := await left(await admin.list_topics(internal=True)):
-        if asyncio.get_running_loop().time() >= end_s:
-            again = "they go on moving; run the command again to wait for them"
-            raise CoterieError(f"{counted(count, 'partition')} still {where} after {timeout_s:g} s; {again}")
-        await asyncio.sleep(LOOK_EVERY_S)
 
 
 def documents_of(moves: Sequence[ReplicaMove]) -> list[dict[str, Any]]:
@@ -492,6 +424,12 @@ def lines_of(moves: Sequence[ReplicaMove]) -> Iterator[str]:
     for broker_id in sorted({move.after[0] for move in led}):
         names = [move.name for move in led if move.after[0] == broker_id]
         yield f"led by broker {broker_id}, which had a replica: {partitions_text(by_topic(names))}"
+
+
+def lines_of_deleted(names: Sequence[TopicPartition]) -> Iterator[str]:
+    """Yield a line about what was to move, and was deleted meanwhile."""
+    if names:
+        yield f"deleted meanwhile: {partitions_text(by_topic(names))}"
 
 
 def brokers_text(broker_ids: Sequence[int]) -> str:

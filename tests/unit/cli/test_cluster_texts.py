@@ -19,11 +19,11 @@ from coterie.cli.cluster import (
     lines_of_one_address,
     lines_without_leader,
     moves_to_balance,
-    placed,
     said_of_outdated,
     shared_apart,
     without_leader,
 )
+from coterie.cli.moves import placed
 from coterie.client.admin.messages import ClusterInfo, DescribedBroker, DescribedPartition, DescribedTopic
 from coterie.client.net.addresses import Address
 

@@ -126,10 +126,18 @@ class Admin(HintsAtMethods):
     # -- replicas
 
     async def alter_partition_reassignments(self, replicas: Mapping[TopicPartition, Sequence[int]]) -> None:
-        """Give partitions other replicas, the preferred leader first. They have them when brokers say so."""
+        """Give partitions other replicas, the preferred leader first. They have them when brokers say so.
+
+        Raises `RefusedBy` that names those there are not, with UNKNOWN_TOPIC_OR_PARTITION, once the others
+        have theirs.
+        """
         wanted = {partition_of(at): brokers for at, brokers in replicas.items()}
         change = requests.alter_reassignments(wanted, timeout_ms=self._timeout_ms)
-        await self._brokers.change("AlterPartitionReassignments", change, done={})
+        unknown = await self._brokers.change("AlterPartitionReassignments", change, done={})
+        if unknown:
+            names = ", ".join(map(str, unknown))
+            said = f"AlterPartitionReassignments: there is no {names}; what there is was moved"
+            raise RefusedBy(Code.UNKNOWN_TOPIC_OR_PARTITION, said)
 
     async def list_partition_reassignments(self) -> list[TopicPartition]:
         """Return the partitions whose replicas are on their way."""

@@ -121,25 +121,29 @@ def update_feature(name: str, level: int, *, timeout_ms: int) -> Rpc[None]:
 # -- replicas
 
 
-def alter_reassignments(wanted: Mapping[TopicPartition, Sequence[int]], *, timeout_ms: int) -> Rpc[None]:
-    """Return a request that partitions have these replicas from now on."""
-    topics = [
-        {
-            "name": topic,
-            "partitions": [
-                {"partition_index": one.partition, "replicas": tuple(wanted[one])} for one in partitions
-            ],
-        }
-        for topic, partitions in by_topic(wanted)
-    ]
+def alter_reassignments(
+    wanted: Mapping[TopicPartition, Sequence[int]], *, timeout_ms: int
+) -> Rpc[list[TopicPartition]]:
+    """Return a request that partitions have these replicas from now on; the answer has those that are not."""
+
+    def placed(one: TopicPartition) -> dict[str, Any]:
+        return {"partition_index": one.partition, "replicas": tuple(wanted[one])}
+
+    topics = [{"name": topic, "partitions": [*map(placed, some)]} for topic, some in by_topic(wanted)]
     return rpc(ApiKey.ALTER_PARTITION_REASSIGNMENTS, _reassigned, topics=topics, timeout=timeout_ms)
 
 
-def _reassigned(answer: Any) -> None:
+def _reassigned(answer: Any) -> list[TopicPartition]:
     refused(answer.error_code, answer.error_message, "AlterPartitionReassignments")
+    unknown = []
     for topic in answer.responses:
         for one in topic.partitions:
-            refused(one.error_code, one.error_message, f"{TopicPartition(topic.name, one.partition_index)}")
+            name = TopicPartition(topic.name, one.partition_index)
+            if one.error_code == Code.UNKNOWN_TOPIC_OR_PARTITION:
+                unknown.append(name)
+            else:
+                refused(one.error_code, one.error_message, f"{name}")
+    return unknown
 
 
 def list_reassignments(*, timeout_ms: int) -> Rpc[list[TopicPartition]]:
@@ -233,13 +237,8 @@ def _topics(answer: Any) -> tuple[dict[str, DescribedTopic], dict[str, Code]]:
 
 
 def _partition(one: Any) -> DescribedPartition:
-    return DescribedPartition(
-        one.partition_index,
-        one.leader_id,
-        tuple(one.replica_nodes),
-        tuple(one.isr_nodes),
-        tuple(one.offline_replicas),
-    )
+    lists = map(tuple, (one.replica_nodes, one.isr_nodes, one.offline_replicas))
+    return DescribedPartition(one.partition_index, one.leader_id, *lists)
 
 
 def create_topic(
