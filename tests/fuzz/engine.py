@@ -5,6 +5,7 @@ An input that is answered in a way not seen before is worth keeping: later ones 
 
 from __future__ import annotations
 
+import os
 import re
 import time
 import tracemalloc
@@ -65,7 +66,8 @@ def judge(target: Target, data: bytes, *, weighed: bool, again: bool = False) ->
 
 def found(target: Target, data: bytes, what: str) -> Found:
     """Return the failure, with the line that feeds the input once more."""
-    path = Path("/tmp") / f"fuzz-{target.name}-{sha256(data).hexdigest()[:12]}.bin"
+    name = f"fuzz-{target.name}-{sha256(data).hexdigest()[:12]}"
+    path = Path("/tmp") / f"{name}-{os.getuid()}.bin"  # another user may have found the same
     path.write_bytes(data)
     return Found(f"{target.name}: {what}; again: python tests/fuzz/run.py --target {target.name} {path}")
 
