@@ -183,7 +183,7 @@ def test_the_least_loaded_broker_is_asked_first():
             await cluster.connection(other.address)
             waiting = asyncio.create_task(busy.call(ApiKey.METADATA, lambda v: messages.metadata(v, ()), 5))
             await asyncio.sleep(0)
-            order = cluster._by_load()
+            order = cluster.by_load()
             busy.close()
             with pytest.raises(Disconnected):
                 await waiting

@@ -10,6 +10,7 @@ from cut_off_brokers import OFFERED, CutOffBrokers
 from coterie.base.codes import Code
 from coterie.base.errors import RefusedBy
 from coterie.base.ids import TopicPartition
+from coterie.client.admin.admin import Admin
 from coterie.client.admin.messages import FeatureLevels, Resource
 from coterie.client.errors import ClientTimeout, Disconnected
 from coterie.wire.api.apis import ApiKey
@@ -89,6 +90,28 @@ def test_groups_are_listed_by_the_brokers_that_one_names_which_is_not_cut_off():
     (listed,) = result_of(brokers, lambda admin: admin.list_groups())
 
     assert (listed.group_id, listed.state) == ("g", "Stable")
+
+
+def test_a_broker_that_is_silent_is_asked_once_and_not_at_each_step_of_every_group_command():
+    """Found by a reviewer: it stands first, and each command waited for it anew."""
+    brokers = CutOffBrokers(2, 2)
+    brokers.leader, brokers.code = 2, Code.NONE
+    silent, well = brokers.brokers
+
+    async def ask():
+        async with brokers:
+            silent.may_answer.clear()
+            at = f"{silent.address},{well.address}"
+            async with Admin(at, request_timeout_ms=200, default_api_timeout_ms=5_000) as admin:
+                for _ in range(3):
+                    await admin.delete_group("g")
+                    await admin.describe_cluster()
+            silent.may_answer.set()
+
+    asyncio.run(ask())
+
+    assert len(silent.seen) == 1
+    assert brokers.changes == [2] * 3
 
 
 def test_a_broker_that_is_silent_holds_up_no_answer_of_another_that_knows_the_controller():

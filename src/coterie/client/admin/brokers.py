@@ -129,7 +129,7 @@ class Brokers:
             found = await self._described_by(await self.anyone(), fenced=fenced)
             if found.controller_id < 0:
                 found = await self._described_by_another(found, fenced)
-            self._cluster.passed_over = found.cut_off
+            self._cluster.pass_over(found.cut_off)
             return found
 
         return await self._cluster.retrying("DescribeCluster", ask)
@@ -157,13 +157,13 @@ class Brokers:
         return found._replace(cut_off=found.said_by)
 
     async def anyone(self) -> Address:
-        """Return a broker that can be reached."""
+        """Return a broker that can be reached, first of those to which there is a connection."""
 
         async def reached(address: Address) -> Address:
             await self._cluster.connection(address)
             return address
 
-        return await self._cluster.first_of(self._cluster.addresses, reached)
+        return await self._cluster.first_of(self._cluster.by_load(), reached)
 
     async def informed(self) -> Address:
         """Return a broker that knows a controller. Where none does, or none can be asked, it is any."""

@@ -193,7 +193,7 @@ class Cluster:
                 self.passed_over = None
             return found
 
-        order = self._by_load()
+        order = self.by_load()
         others = [one for one in order if one != self.passed_over]
         if not 0 < len(others) < len(order):
             return await self.first_of(order, ask)
@@ -202,7 +202,7 @@ class Cluster:
                 return await self.first_of(others, ask)
         return await self.first_of([*order[len(others) :], *others], ask)
 
-    def _by_load(self) -> list[Address]:
+    def by_load(self) -> list[Address]:
         """Return all brokers, those first on whose open connections the least is waited for (CL-1)."""
 
         def load(address: Address) -> tuple[bool, bool, int]:
@@ -210,6 +210,12 @@ class Cluster:
             return (last, True, 0) if held is None or held.closed else (last, False, held.waiting)
 
         return sorted(self.addresses, key=load)
+
+    def pass_over(self, address: Address | None) -> None:
+        """Have this broker be asked last, if any: who is cut off has been found out, and what was looked up
+        before speaks against nobody.
+        """
+        self.passed_over, self._last_lookup = address, None
 
     async def leaders(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Address]:
         """Return the address of each partition's leader; asks again while one has none."""
