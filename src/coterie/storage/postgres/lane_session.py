@@ -173,7 +173,7 @@ class _LaneConnection:
         self._aborted = False
         self._connection = connection
         self._place = place
-        self._append_text = self._append_aborted_text = ""
+        self._table = 0  # that of the lanes, in which the life has begun
         self._prepared: dict[str, asyncpg.prepared_stmt.PreparedStatement] = {}
         self._warnings: list[Failed] = []
         connection.add_log_listener(self._take_warning)
@@ -217,8 +217,7 @@ class _LaneConnection:
         table = await connection.fetchval(BEGIN_LIFE, *self._place, life)
         if table is None:
             return Fenced()
-        self._append_text = APPEND.format(table=int(table))
-        self._append_aborted_text = APPEND_ABORTED.format(table=int(table))
+        self._table = table
         in_doubt, acknowledged = look
         rows = await connection.fetchrow(LOOK, *(in_doubt or NO_ROW), *(acknowledged or NO_ROW))
         return Reopened(*rows[:2])
@@ -226,7 +225,7 @@ class _LaneConnection:
     async def _append(self, life: int, chunks: Sequence[Chunk]) -> LaneAnswer:
         columns = list(zip(*[(*chunk[:6], len(chunk.data), *chunk[6:8]) for chunk in chunks], strict=True))
         spans = [(chunk.partition_id, *span) for chunk in chunks for span in chunk.aborted]
-        statement = await self._statement(self._append_aborted_text if spans else self._append_text)
+        statement = await self._statement(APPEND_ABORTED if spans else APPEND)
         if spans:
             partitions, producers, firsts, lasts, stable = zip(*spans, strict=True)
             columns += [partitions, lasts, producers, firsts, stable]
@@ -240,5 +239,6 @@ class _LaneConnection:
         statement = self._prepared.get(text)
         if statement is None:
             name = f"append_{len(self._prepared)}"
-            statement = self._prepared[text] = await self._connection.prepare(text, name=name)
+            text_there = text.format(table=int(self._table))
+            statement = self._prepared[text] = await self._connection.prepare(text_there, name=name)
         return statement

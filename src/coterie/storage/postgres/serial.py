@@ -130,8 +130,8 @@ class SerialConnection:
         It is None if the job has failed, or its connection: whether its last transaction was made is not
         known, and it may be made later. If the database has refused the job for good, or for a lock that
         somebody keeps, `refused` is called in place of `done`, where there is one: its last transaction was
-        not made. A job that fails by a fault
-        of its own ends the connection, and with it whatever it has left there.
+        not made. A job that fails by a fault of its own ends the connection, and with it whatever it has left
+        there.
         """
         if self._over:
             self._loop.call_soon(done, None)
