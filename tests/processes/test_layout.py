@@ -184,6 +184,24 @@ def test_a_broker_whose_directory_is_given_up_begins_anew_in_later_epochs_and_th
     assert said in caplog.messages
 
 
+def test_that_a_broker_begins_anew_is_not_said_where_the_start_is_refused_for_another(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    """Found by two reviewers: it was said before the others had been looked at."""
+    with_orders(tmp_path, 1, 2, 2)
+    come_up(tmp_path, 1, 2)
+    for broker_id in (1, 2):
+        rmtree(tmp_path / str(broker_id))
+
+    with (
+        pytest.raises(CannotArrange, match="/2 is gone, or empty"),
+        arranged(str(tmp_path), [1, 2], given_up=[1]),
+    ):
+        pass
+
+    assert not [line for line in caplog.messages if "begins anew" in line]
+
+
 def test_who_has_lost_nothing_is_not_given_up(tmp_path: Path):
     with_orders(tmp_path, 1, 2)
     come_up(tmp_path, 1, 2)

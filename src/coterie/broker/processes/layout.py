@@ -98,11 +98,14 @@ def _move(
     """Have the metadata say which brokers there are, and the directories of partitions lie with theirs."""
     before = image_of(metadata)
     broker_ids = broker_ids_of(before) if wanted is None else wanted
-    if wanted is not None:  # who only reads says by itself what is missing
-        _refuse_lost(disk, root, before, given_up)
+    # Who only reads says by itself what is missing.
+    lost = {} if wanted is None else _given_up(disk, root, before, given_up)
     _refuse_other_disks(disk, root, before, broker_ids)
     metadata.sweep(_agreed_upto(before))
     metadata.execute(ArrangeBrokers(broker_ids, tuple(given_up)))
+    for broker_id, names in lost.items():
+        sentence = "broker %d begins anew, since its directory is lost, and with it what was in %s"
+        log.warning(sentence, broker_id, first_of(names))
     moving = moves(disk, root, image_of(metadata))
     if moving:
         carry_out(disk, root, moving, uuid4())
@@ -213,18 +216,20 @@ def _refuse_brokers_without_metadata(disk: OsDisk, root: str, brokers: Sequence[
         )
 
 
-def _refuse_lost(disk: OsDisk, root: str, image: Image, given_up: Sequence[int]) -> None:
-    """Insist that no directory of a broker is lost but those that are given up, and that these are."""
-    for broker_id in broker_ids_of(image):
-        lost = lost_by(disk, root, image, broker_id)
-        if lost and broker_id not in given_up:
-            raise CannotArrange(said_of_lost(root, broker_id, lost))
-        if lost:
-            sentence = "broker %d begins anew, since its directory is lost, and with it what was in %s"
-            log.warning(sentence, broker_id, first_of(lost))
+def _given_up(
+    disk: OsDisk, root: str, image: Image, given_up: Sequence[int]
+) -> dict[int, list[TopicPartition]]:
+    """Return the partitions that each broker has lost that is given up. Raises `CannotArrange` where another
+    has lost its directory, or one of these has not.
+    """
+    lost = {broker_id: lost_by(disk, root, image, broker_id) for broker_id in broker_ids_of(image)}
+    for broker_id, names in lost.items():
+        if names and broker_id not in given_up:
+            raise CannotArrange(said_of_lost(root, broker_id, names))
     for broker_id in given_up:
-        if not lost_by(disk, root, image, broker_id):
+        if not lost.get(broker_id):
             raise CannotArrange(f"broker {broker_id} has lost nothing: leave out --lost {broker_id}")
+    return {broker_id: names for broker_id, names in lost.items() if names}
 
 
 def _refuse_other_disks(disk: OsDisk, root: str, image: Image, broker_ids: tuple[int, ...]) -> None:
