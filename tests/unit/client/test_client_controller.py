@@ -114,6 +114,48 @@ def test_a_broker_that_is_silent_is_asked_once_and_not_at_each_step_of_every_gro
     assert brokers.changes == [2] * 3
 
 
+def test_a_broker_that_falls_silent_once_it_is_connected_costs_one_time_out_and_not_the_whole_command():
+    """The other was not connected yet, and connections that are there came first, whoever did not answer."""
+    brokers = CutOffBrokers(2, 2)
+    brokers.leader = 2
+    silent, well = brokers.brokers
+
+    async def ask():
+        async with brokers:
+            at = f"{silent.address},{well.address}"
+            async with Admin(at, request_timeout_ms=200, default_api_timeout_ms=2_000) as admin:
+                await admin.describe_cluster()
+                silent.may_answer.clear()
+                seen = len(silent.seen)
+                for _ in range(3):
+                    await admin.list_topics()
+            silent.may_answer.set()
+            return len(silent.seen) - seen
+
+    assert asyncio.run(ask()) == 1
+
+
+def test_a_broker_that_answers_again_is_no_longer_behind_the_others():
+    brokers = CutOffBrokers(2, 2)
+    silent, well = brokers.brokers
+
+    async def ask():
+        async with brokers:
+            at = f"{silent.address},{well.address}"
+            async with Admin(at, request_timeout_ms=200, default_api_timeout_ms=2_000) as admin:
+                silent.may_answer.clear()
+                await admin.describe_cluster()
+                silent.may_answer.set()
+                well.may_answer.clear()
+                answered = [(await admin.describe_cluster()).said_by for _ in range(2)]
+                seen = len(well.seen)
+                await admin.describe_cluster()
+                well.may_answer.set()
+                return answered, len(well.seen) - seen
+
+    assert asyncio.run(ask()) == ([silent.address] * 2, 0)
+
+
 def test_a_broker_that_is_silent_holds_up_no_answer_of_another_that_knows_the_controller():
     """Found by a reviewer: they were asked one after the other, each for as long as a request may take."""
     brokers = CutOffBrokers(-1, 3, 3)

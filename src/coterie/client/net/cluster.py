@@ -59,6 +59,8 @@ class Cluster:
         """A broker that is asked last what any of them may answer: it could not tell what was wanted. One
         that is cut off, as from its database, goes on answering with what was before.
         """
+        self._silent: set[Address] = set()
+        """Those that have not answered in time, and not since either."""
         self._teller: Address | None = None  # who has answered last what any of them may
         # whose coordinator was looked up last, and who has answered
         self._last_lookup: tuple[int, str, Address | None] | None = None
@@ -89,11 +91,14 @@ class Cluster:
             self._check_open()
             held = self._connections.get(key)
             if held is None or held.closed:
-                held = await Connection.open(
+                held = await self._heard(
                     address,
-                    client_id=self.client_id,
-                    timeout_s=self.request_timeout_s,
-                    security=self.security,
+                    Connection.open(
+                        address,
+                        client_id=self.client_id,
+                        timeout_s=self.request_timeout_s,
+                        security=self.security,
+                    ),
                 )
                 try:
                     self._check_open()
@@ -110,7 +115,22 @@ class Cluster:
 
     async def ask_over(self, broker: Connection, rpc: Rpc[T]) -> T:
         """Return the content of the answer over this connection; asked once, refusals are raised."""
-        return rpc.read(await broker.call(rpc.api_key, rpc.make, self.request_timeout_s))
+        answer = broker.call(rpc.api_key, rpc.make, self.request_timeout_s)
+        return rpc.read(await self._heard(broker.address, answer))
+
+    async def _heard(self, address: Address, answer: Awaitable[T]) -> T:
+        """Return the answer of a broker, and take note whether it comes in time."""
+        try:
+            answered = await answer
+        except ClientTimeout:
+            self.note_silent(address)
+            raise
+        self._silent.discard(address)
+        return answered
+
+    def note_silent(self, address: Address) -> None:
+        """Have a broker that does not answer be asked behind all others, until it answers once."""
+        self._silent.add(address)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -195,19 +215,23 @@ class Cluster:
 
         order = self.by_load()
         others = [one for one in order if one != self.passed_over]
-        if not 0 < len(others) < len(order):
+        last = [one for one in order if one == self.passed_over]
+        if not others or not last:
             return await self.first_of(order, ask)
         with suppress(Disconnected, TimeoutError):
             async with asyncio.timeout(OTHERS_WITHIN_S):
                 return await self.first_of(others, ask)
-        return await self.first_of([*order[len(others) :], *others], ask)
+        return await self.first_of([*last, *others], ask)
 
     def by_load(self) -> list[Address]:
-        """Return all brokers, those first on whose open connections the least is waited for (CL-1)."""
+        """Return all brokers, those first on whose open connections the least is waited for (CL-1). Behind
+        them is the one that is passed over, and behind that are those that do not answer.
+        """
 
-        def load(address: Address) -> tuple[bool, bool, int]:
-            held, last = self._connections.get(("data", address)), address == self.passed_over
-            return (last, True, 0) if held is None or held.closed else (last, False, held.waiting)
+        def load(address: Address) -> tuple[bool, bool, bool, int]:
+            last = (address in self._silent, address == self.passed_over)
+            held = self._connections.get(("data", address))
+            return (*last, True, 0) if held is None or held.closed else (*last, False, held.waiting)
 
         return sorted(self.addresses, key=load)
 
