@@ -92,15 +92,17 @@ def describe_command(ask: AskCluster) -> CommandResult:
     )
 
 
-async def cluster_and_topics(admin: Admin) -> tuple[ClusterInfo, list[DescribedTopic]]:
+async def cluster_and_topics(
+    admin: Admin, *, patient: bool = False
+) -> tuple[ClusterInfo, list[DescribedTopic]]:
     """Return the cluster with brokers that are fenced, as far as it says so, and all topics."""
-    found = await admin.describe_cluster(include_fenced=True)
+    found = await admin.describe_cluster(include_fenced=True, patient=patient)
     return found, await admin.list_topics(internal=True)
 
 
 async def cluster_to_change(admin: Admin) -> tuple[ClusterInfo, list[DescribedTopic]]:
     """Return the same where it is known how all stands now. Raises `CoterieError` else."""
-    found, topics = await cluster_and_topics(admin)
+    found, topics = await cluster_and_topics(admin, patient=True)
     if outdated := said_of_outdated(found):
         raise CoterieError(outdated)
     return found, topics

@@ -173,6 +173,72 @@ def test_a_broker_that_is_silent_holds_up_no_answer_of_another_that_knows_the_co
     assert found.cut_off == brokers.brokers[0].address
 
 
+def test_while_none_knows_a_controller_a_silent_broker_holds_up_one_read_and_that_for_a_moment():
+    """Found by a reviewer: with the database away each read waited for the silent one, as long as a request
+    may take.
+    """
+    brokers = CutOffBrokers(-1, -1, -1)
+    silent = brokers.brokers[1]
+
+    async def ask():
+        async with brokers, brokers.admin() as admin:
+            silent.may_answer.clear()
+            took_s = []
+            for _ in range(3):
+                began_s = asyncio.get_running_loop().time()
+                found = await admin.describe_cluster()
+                took_s.append(asyncio.get_running_loop().time() - began_s)
+                assert (found.controller_id, found.cut_off) == (-1, found.said_by)
+                assert found.said_by != silent.address
+            silent.may_answer.set()
+            return took_s
+
+    first_s, *later_s = asyncio.run(ask())
+
+    assert 0.5 <= first_s < 5  # a request may take 30 s
+    assert max(later_s) < 0.4
+    assert len(silent.seen) == 1
+
+
+def test_a_broker_that_answers_late_and_knows_the_controller_is_heard_by_the_next_read(monkeypatch):
+    monkeypatch.setattr("coterie.client.admin.brokers.GRACE_S", 0.05)
+    brokers = CutOffBrokers(-1, 2)
+    slow = brokers.brokers[1]
+
+    async def ask():
+        async with brokers, brokers.admin() as admin:
+            slow.may_answer.clear()
+            found = [await admin.describe_cluster()]
+            slow.may_answer.set()
+            named = [one for one in asyncio.all_tasks() if one.get_name().startswith("the cluster by")]
+            await asyncio.gather(*named)
+            return [*found, await admin.describe_cluster()]
+
+    first, second = asyncio.run(ask())
+
+    assert (first.controller_id, second.controller_id) == (-1, 2)
+
+
+def test_a_change_waits_for_a_slow_broker_that_may_know_the_controller():
+    brokers = CutOffBrokers(-1, 2)
+    brokers.code, brokers.leader, brokers.outdated = Code.NONE, 2, {1}
+    slow = brokers.brokers[1]
+
+    async def ask():
+        async with brokers, Admin(str(brokers.brokers[0].address), retry_backoff_ms=1) as admin:
+            slow.may_answer.clear()
+            await admin.describe_cluster()
+            creating = asyncio.create_task(admin.create_topic("t"))
+            await asyncio.wait([creating], timeout=0.8)  # longer than a read waits
+            before = [*brokers.changes]
+            slow.may_answer.set()
+            await creating
+            return before
+
+    assert asyncio.run(ask()) == []
+    assert brokers.changes == [2]
+
+
 CHANGES = {
     "CreateTopics of t": lambda admin: admin.create_topic("t"),
     "ElectLeaders": lambda admin: admin.elect_leaders([T0]),

@@ -100,7 +100,7 @@ class Placing:
         """Return the brokers of a cluster."""
         from coterie.broker.placement.model import Broker
 
-        found = await admin.describe_cluster(include_fenced=True)
+        found = await admin.describe_cluster(include_fenced=True, patient=True)
         return [Broker(one.broker_id, one.rack, one.fenced) for one in found.brokers]
 
     def layout(

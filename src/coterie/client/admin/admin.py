@@ -96,16 +96,21 @@ class Admin(HintsAtMethods):
 
     async def close(self) -> None:
         """Close all connections."""
-        await self.cluster.close()
+        try:
+            await self._brokers.close()
+        finally:
+            await self.cluster.close()
 
     # -- the cluster
 
-    async def describe_cluster(self, *, include_fenced: bool = False) -> ClusterInfo:
+    async def describe_cluster(self, *, include_fenced: bool = False, patient: bool = False) -> ClusterInfo:
         """Return the cluster's id, controller and brokers; the fenced ones too, from Kafka 4.0 on.
 
         A broker that knows no controller may be cut off: then the others are asked, and one that does counts.
+        Those that do not answer within 0.5 s, or a little more where brokers are far, are waited for by who
+        is `patient`, each for as long as a request may take: who makes a change that goes by it, say.
         """
-        return await self._brokers.describe_cluster(fenced=include_fenced)
+        return await self._brokers.describe_cluster(fenced=include_fenced, patient=patient)
 
     async def unregister_broker(self, broker_id: int) -> None:
         """Have a broker that does not run be none of the cluster's any more."""

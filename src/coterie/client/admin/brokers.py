@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import NamedTuple, Self, TypeVar
 
 from coterie.base.codes import Code
 from coterie.base.errors import CoterieError, RefusedBy
@@ -30,6 +30,10 @@ NO_CONTROLLER = (
     " a broker's log says since when and why, look for `suspended`"
 )
 NOTHING, PERHAPS = "nothing was changed", "this may have been done, or be done yet: look once it is back"
+GRACE_S, ROUND_TRIPS = 0.5, 10
+"""So long others are waited for at least where one broker knows no controller, and as many times as long as
+its answer took: to connect to them, over TLS and with SASL, takes some round trips.
+"""
 NOT_NOW = (Code.NOT_CONTROLLER, Code.REQUEST_TIMED_OUT)
 """What a broker answers that cannot have changes written."""
 
@@ -62,11 +66,28 @@ class Tries:
         self.uncertain = self.uncertain or unanswered or late
 
 
+class AskedBroker(NamedTuple):
+    """A broker that is asked for the cluster, since when, and where its answer will be."""
+
+    address: Address
+    since_s: float
+    answer: asyncio.Task[ClusterInfo]
+
+
 class Brokers:
     """Asks a cluster's brokers for an administrator."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
+        self._asked: dict[tuple[Address, bool], AskedBroker] = {}
+        """Those whose answers to `describe_cluster` are still to come, each asked once at a time."""
+
+    async def close(self) -> None:
+        """Wait for no answer any more."""
+        late = [one.answer for one in self._asked.values()]
+        for one in late:
+            one.cancel()
+        await asyncio.gather(*late, return_exceptions=True)
 
     async def ask(self, what: str, rpc: Rpc[T], *, of: Broker | None = None) -> T:
         """Return the content of the answer of the broker that `of` finds, or of an informed one; retried."""
@@ -120,15 +141,19 @@ class Brokers:
             said = NO_CONTROLLER % (what, self._cluster.api_timeout_s, last.code.name, known)
             raise given_up(said, last) from error
 
-    async def describe_cluster(self, *, fenced: bool = False) -> ClusterInfo:
+    async def describe_cluster(self, *, fenced: bool = False, patient: bool = False) -> ClusterInfo:
         """Return the cluster's id, controller and brokers, as one of them says that knows a controller; where
-        none does, as one of them says.
+        none does, as one of them says. Brokers that do not answer soon are waited for by who is `patient`.
         """
 
         async def ask() -> ClusterInfo:
-            found = await self._described_by(await self.anyone(), fenced=fenced)
+            address = await self.anyone()
+            began_s = asyncio.get_running_loop().time()
+            found = await self._described_by(address, fenced=fenced)
             if found.controller_id < 0:
-                found = await self._described_by_another(found, fenced)
+                took_s = asyncio.get_running_loop().time() - began_s
+                grace_s = max(GRACE_S, ROUND_TRIPS * took_s)
+                found = await self._described_by_another(found, fenced, None if patient else grace_s)
             self._cluster.pass_over(found.cut_off)
             return found
 
@@ -138,23 +163,48 @@ class Brokers:
         found = await self._cluster.ask(address, requests.describe_cluster(fenced=fenced))
         return found._replace(said_by=address)
 
-    async def _described_by_another(self, found: ClusterInfo, fenced: bool) -> ClusterInfo:
+    async def _described_by_another(
+        self, found: ClusterInfo, fenced: bool, grace_s: float | None
+    ) -> ClusterInfo:
         """Return the cluster as the first broker says that knows a controller; where none does, as it was
-        `found`. All others are asked at once: each may be silent for as long as a request may take.
+        `found`. All others are asked at once: each may be silent for as long as a request may take, which is
+        waited for where there is no `grace_s`.
         """
         addresses = {*(one.address for one in found.brokers), *self._cluster.addresses} - {found.said_by}
-        asked = [asyncio.create_task(self._described_by(one, fenced=fenced)) for one in sorted(addresses)]
-        try:
-            for answer in asyncio.as_completed(asked):
-                with suppress(CoterieError):  # it does not know better
-                    other = await answer
-                    if other.controller_id >= 0:
+        asked = [self._ask_for_cluster(one, fenced) for one in sorted(addresses)]
+        while asked:
+            left_s = None if grace_s is None else grace_s - _asked_for_s(asked)
+            if left_s is not None and left_s <= 0:
+                break
+            done, _ = await asyncio.wait(
+                [one.answer for one in asked], timeout=left_s, return_when=asyncio.FIRST_COMPLETED
+            )
+            for one in done:
+                with suppress(CoterieError, asyncio.CancelledError):  # it does not know better
+                    if (other := one.result()).controller_id >= 0:
                         return other._replace(cut_off=found.said_by)
-        finally:
-            for one in asked:
-                one.cancel()
-            await asyncio.gather(*asked, return_exceptions=True)
+            asked = [one for one in asked if one.answer not in done]
+        for late in asked:
+            self._cluster.note_silent(late.address)
         return found._replace(cut_off=found.said_by)
+
+    def _ask_for_cluster(self, address: Address, fenced: bool) -> AskedBroker:
+        """Return the question to a broker, one that is under way if there is. Where nobody waits any more for
+        its answer, that still tells the broker from those that are silent.
+        """
+        key = address, fenced
+        if key not in self._asked:
+            answer = asyncio.create_task(
+                self._described_by(address, fenced=fenced), name=f"the cluster by {address}"
+            )
+            self._asked[key] = AskedBroker(address, asyncio.get_running_loop().time(), answer)
+            answer.add_done_callback(lambda done: self._answered(key, done))
+        return self._asked[key]
+
+    def _answered(self, key: tuple[Address, bool], answer: asyncio.Task[ClusterInfo]) -> None:
+        del self._asked[key]
+        if not answer.cancelled():
+            answer.exception()  # noted, even if nobody waits for it any more
 
     async def anyone(self) -> Address:
         """Return a broker that can be reached, first of those to which there is a connection."""
@@ -178,7 +228,7 @@ class Brokers:
         None where no broker that can be reached names one. Of brokers that cannot be asked it is any.
         """
         try:
-            found = await self.describe_cluster()
+            found = await self.describe_cluster(patient=True)
         except Unsupported:  # before Kafka 2.8
             return await self.anyone()
         known = {broker.broker_id: broker.address for broker in found.brokers}
@@ -194,6 +244,11 @@ class Brokers:
             return (await self._cluster.leaders([partition]))[partition]
 
         return leader
+
+
+def _asked_for_s(asked: Iterable[AskedBroker]) -> float:
+    """Return for how long now the one that was asked last has not answered."""
+    return asyncio.get_running_loop().time() - max(one.since_s for one in asked)
 
 
 def at(address: Address) -> Broker:
