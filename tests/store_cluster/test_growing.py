@@ -97,6 +97,36 @@ def make(cluster: StoreCluster, topic: str) -> None:
         admin.create(topic, partitions=PARTITIONS)
 
 
+def test_balance_gives_more_replicas_to_the_topics_alone_that_are_named(
+    cluster: StoreCluster, operator: Operator
+) -> None:
+    for topic in ("raised", "raised-as-well", "left"):
+        operator.does(f"coterie topics create {topic} --partitions 2 --replication-factor 1")
+    balance = "coterie cluster balance --replicas 2 --topic raised"
+
+    refused = operator.types(f"{balance} --topic unheard-of")
+    before = replicas_of(cluster)
+    said = json.loads(operator.does(f"{balance} --topic raised-as-well --output json"))
+
+    assert refused.returncode == 1
+    assert "there is no topic unheard-of" in refused.stderr
+    assert {count for name, count in before if name in ("raised", "raised-as-well", "left")} == {1}
+    assert replicas_of(cluster) - before == {("raised", 2), ("raised-as-well", 2)}
+    assert ("left", 1) in replicas_of(cluster)
+    assert sorted(said) == ["away", "elected", "moved"]
+    more = [one for one in said["moved"] if len(one["after"]) > len(one["before"])]
+    assert sorted((one["topic"], one["partition"]) for one in more) == [
+        (topic, partition) for topic in ("raised", "raised-as-well") for partition in range(2)
+    ]
+
+
+def replicas_of(cluster: StoreCluster) -> set[tuple[str, int]]:
+    """Return each topic with the numbers of replicas that partitions of it have."""
+    with ConfluentAdmin(cluster.bootstrap) as admin:
+        topics = admin.inner.list_topics(timeout=10).topics
+    return {(name, len(one.replicas)) for name, topic in topics.items() for one in topic.partitions.values()}
+
+
 def test_a_fourth_broker_gets_its_share_and_is_taken_out_again(
     cluster: StoreCluster, operator: Operator, tmp_path: Path
 ) -> None:

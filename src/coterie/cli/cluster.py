@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from coterie.client.net.addresses import Address
 
 TIMEOUT_S = 60
+WIDTH = 100
+AS_FAR = "as far as can be told"
 
 
 class ClusterCommands(FamilyWithDefault):
@@ -104,18 +107,18 @@ async def cluster_to_change(admin: Admin) -> tuple[ClusterInfo, list[DescribedTo
     """Return the same where it is known how all stands now. Raises `CoterieError` else."""
     found, topics = await cluster_and_topics(admin, patient=True)
     if outdated := said_of_outdated(found):
-        raise CoterieError(outdated)
+        raise CoterieError(f"nothing is changed: {outdated}; check PostgreSQL")
     return found, topics
 
 
 def said_of_outdated(found: ClusterInfo) -> str:
-    """Return why nothing is changed by what a broker says that knows no controller; "" where it knows one."""
+    """Return the sentence about a broker that has answered and knows no controller; "" where it knows one."""
     if found.controller_id >= 0:
         return ""
-    return (
-        f"nothing is changed: {named(found, found.said_by)} has answered, with what was before, and no broker"
-        " that answers knows more; as far as can be told none reaches its database: check PostgreSQL"
-    )
+    said = f"{named(found, found.said_by)} has answered, with what was before"
+    if len(found.brokers) == 1:
+        return f"{said}: {AS_FAR} it does not reach its database"
+    return f"{said}, and no broker that answers knows more: {AS_FAR} none reaches its database"
 
 
 def named(found: ClusterInfo, address: Address | None) -> str:
@@ -161,16 +164,22 @@ def without_leader(found: ClusterInfo, topics: Sequence[DescribedTopic]) -> With
 
 def lines_of_cut_off(found: ClusterInfo) -> Iterator[str]:
     """Yield lines about the broker that was asked, where it knows no controller: it only looks well."""
-    if found.controller_id < 0:
-        yield f"{named(found, found.said_by)} has answered, with what was before, and none that answers knows"
-        yield "more: as far as can be told they do not reach their database (Apache Kafka's: a controller)."
-        yield "Check PostgreSQL; a broker's log says since when and why: look for `suspended`."
+    if outdated := said_of_outdated(found):
+        whose = "its" if len(found.brokers) == 1 else "a broker's"
+        yield from wrapped(f"{outdated} (Apache Kafka's: no controller).")
+        yield f"Check PostgreSQL; {whose} log says since when and why: look for `suspended`."
         yield ""
     elif found.cut_off is not None:
-        yield f"{named(found, found.cut_off)} knows no controller: as far as can be told it does not reach"
-        yield "its database. Its log says since when and why: look for `suspended`."
+        knows_none = f"{named(found, found.cut_off)} knows no controller"
+        cut_off = f"{knows_none}: {AS_FAR} it does not reach its database"
+        yield from wrapped(f"{cut_off}. Its log says since when and why: look for `suspended`.")
         yield f"This is what {named(found, found.said_by)} knows:"
         yield ""
+
+
+def wrapped(sentences: str) -> list[str]:
+    """Return the lines of sentences in which names and addresses may be long."""
+    return wrap(sentences, WIDTH, break_on_hyphens=False, break_long_words=False)
 
 
 def lines_without_leader(without: WithoutLeader, *, known: bool = True) -> Iterator[str]:
@@ -282,7 +291,7 @@ class Balanced(NamedTuple):
     """What `balance` has done, and what it could not."""
 
     moves: list[ReplicaMove]
-    led_again: dict[TopicPartition, int]
+    elected: dict[TopicPartition, int]
     """The preferred leaders of partitions that did not move and that others led."""
     waiting: Counter[int]
     """Of brokers that are fenced, or not there at all, how many partitions each is preferred to lead."""
@@ -296,13 +305,13 @@ class Balanced(NamedTuple):
     help="Give partitions with fewer replicas than N as many.",
 )  # fmt: skip
 @click.option(
-    "--topic", "raised", metavar="TOPIC", multiple=True, shell_complete=complete_topic,
+    "--topic", "only_topics", metavar="TOPIC", multiple=True, shell_complete=complete_topic,
     help="With --replicas: those of this topic alone; may be repeated.",
 )  # fmt: skip
 @timeout_option
 @asks_cluster
 def balance_command(
-    ask: AskCluster, replicas: int | None, raised: tuple[str, ...], timeout_s: float
+    ask: AskCluster, replicas: int | None, only_topics: tuple[str, ...], timeout_s: float
 ) -> CommandResult:
     """Give each broker its share of the partitions.
 
@@ -311,17 +320,18 @@ def balance_command(
     that were away lead again at once what they are preferred for; those that are away (fenced) keep what they
     have.
     """
-    if raised and replicas is None:
+    if only_topics and replicas is None:
         raise click.UsageError("--topic says of which topics --replicas N is: give that, too")
     from coterie.broker.placement.moving import moved
 
     async def balance(admin: Admin) -> Balanced:
-        await admin.describe_topics(raised)  # if one is not there, nothing is moved
+        if only_topics:
+            await admin.describe_topics(only_topics)  # if one is not there, nothing is moved
         found, topics = await cluster_to_change(admin)
         brokers, partitions, moves = placeable(found), [], []
         for shared in shared_apart(topics):
             some = await settled(admin, shared)
-            moves += moves_to_balance(some, brokers, replicas, raised)
+            moves += moves_to_balance(some, brokers, replicas, only_topics)
             partitions += some
         balanced = balanced_by(moves, partitions, brokers)
         await carry_out(admin, moves)
@@ -332,11 +342,11 @@ def balance_command(
         there_moves, deleted = moves_of(moves, there)
         return balanced._replace(moves=there_moves, deleted=deleted)
 
-    found = ask(balance, topics=raised)
-    led_again = [{**name._asdict(), "leader": leader} for name, leader in found.led_again.items()]
+    found = ask(balance, topics=only_topics)
+    elected = [{**name._asdict(), "leader": leader} for name, leader in found.elected.items()]
     waiting = [{"broker": one, "preferred": count} for one, count in found.waiting.items()]
     return CommandResult(
-        {"moved": documents_of(found.moves), "led_again": led_again, "away": waiting},
+        {"moved": documents_of(found.moves), "elected": elected, "away": waiting},
         [*lines_of_balanced(found)],
     )
 
@@ -354,14 +364,14 @@ def moves_to_balance(
     partitions: Sequence[PlacedPartition],
     brokers: Sequence[Broker],
     replicas: int | None,
-    raised: Collection[str] = (),
+    only_topics: Collection[str] = (),
 ) -> list[ReplicaMove]:
-    """Return the moves after which partitions, or those of the topics to be `raised`, have so many replicas,
-    and brokers their share. Raises `CoterieError` where too few brokers live.
+    """Return the moves after which partitions, or where there are `only_topics` those of these, have so many
+    replicas, and brokers their share. Raises `CoterieError` where too few brokers live.
     """
     from coterie.broker.placement.moving import joined, moved, moves_to_more, moves_to_share
 
-    more = moves_to_more(replicas, partitions, brokers, raised) if replicas else []
+    more = moves_to_more(replicas, partitions, brokers, only_topics) if replicas else []
     if not isinstance(more, list):
         raise CoterieError(more.text)
     return joined(more, moves_to_share(moved(partitions, more), brokers))
@@ -375,28 +385,30 @@ def balanced_by(
 
     live = {one.broker_id for one in brokers if not one.fenced}
     names = {move.name for move in moves}
-    led_again = {
+    elected = {
         one.name: one.replicas[0]
         for one in partitions
         if one.name not in names and one.replicas and one.replicas[0] in live - {one.leader}
     }
     preferred = (one.replicas[0] for one in moved(partitions, moves) if one.replicas)
     waiting = Counter(one for one in preferred if one not in live)
-    return Balanced(moves, led_again, waiting)
+    return Balanced(moves, elected, waiting)
 
 
 def lines_of_balanced(found: Balanced) -> Iterator[str]:
-    """Yield lines about what has moved, is led again as preferred, and waits for a fenced broker."""
+    """Yield lines about what has moved, what is led by its preferred leader now, and what waits for a fenced
+    broker.
+    """
     yield from lines_of(found.moves)
     more = [move.name for move in found.moves if len(move.after) > len(move.before)]
     if more:
         yield f"with more replicas than before: {partitions_text(by_topic(more))}"
-    for broker in sorted({*found.led_again.values()}):
-        names = [name for name, leader in found.led_again.items() if leader == broker]
+    for broker in sorted({*found.elected.values()}):
+        names = [name for name, leader in found.elected.items() if leader == broker]
         yield f"led by broker {broker} now, their preferred leader: {partitions_text(by_topic(names))}"
     if found.moves:
         yield f"{counted(len(found.moves), 'partition')} moved"
-    elif not found.led_again and not found.deleted:
+    elif not found.elected and not found.deleted:
         yield f"each {'live ' if found.waiting else ''}broker has its share already"
     yield from lines_of_deleted(found.deleted)
     for broker, count in sorted(found.waiting.items()):

@@ -205,8 +205,10 @@ def test_nothing_is_moved_by_what_a_broker_remembers_that_may_be_cut_off():
 
     said = said_of_outdated(ClusterInfo("c", -1, brokers, Address("h2", 9092)))
 
-    assert said.startswith("nothing is changed: broker 2 at h2:9092 has answered, with what was before, and")
-    assert said.endswith("as far as can be told none reaches its database: check PostgreSQL")
+    assert said == (
+        "broker 2 at h2:9092 has answered, with what was before, and no broker that answers knows more:"
+        " as far as can be told none reaches its database"
+    )
     assert said_of_outdated(ClusterInfo("c", 1, brokers, Address("h2", 9092))) == ""
 
 
@@ -218,11 +220,24 @@ def test_who_has_answered_is_named_where_it_knows_no_controller_though_it_leads_
     elsewhere = lines_of_cut_off(ClusterInfo("c", -1, brokers, Address("tunnel", 1)))
 
     assert [*well] == []
-    who, what, check, *_ = cut_off
-    assert who.startswith("broker 2 at h2:9092 has answered, with what was before, and none that answers")
-    assert "as far as can be told they do not reach their database" in what
-    assert check == "Check PostgreSQL; a broker's log says since when and why: look for `suspended`."
-    assert next(elsewhere).startswith("the broker at tunnel:1 has answered, with what was before, and none")
+    assert [*cut_off] == [
+        "broker 2 at h2:9092 has answered, with what was before, and no broker that answers knows more: as",
+        "far as can be told none reaches its database (Apache Kafka's: no controller).",
+        "Check PostgreSQL; a broker's log says since when and why: look for `suspended`.",
+        "",
+    ]
+    assert next(elsewhere).startswith("the broker at tunnel:1 has answered, with what was before, and no")
+
+
+def test_of_a_broker_that_is_alone_nothing_is_said_as_if_there_were_others():
+    alone = DescribedBroker(1, Address("h1", 9092), None, fenced=False)
+
+    assert [*lines_of_cut_off(ClusterInfo("c", -1, (alone,), Address("h1", 9092)))] == [
+        "broker 1 at h1:9092 has answered, with what was before: as far as can be told it does not reach its",
+        "database (Apache Kafka's: no controller).",
+        "Check PostgreSQL; its log says since when and why: look for `suspended`.",
+        "",
+    ]
 
 
 def test_where_another_knows_better_than_the_broker_that_was_asked_both_are_named():
