@@ -54,6 +54,8 @@ def test_a_password_is_never_shown():
         ("postgresql:///coterie?host=/tmp", {}, "postgresql:///coterie?host=/tmp"),
         ("postgresql:///coterie", {"PGPORT": "5433"}, "postgresql:///coterie?port=5433"),
         ("postgresql:///coterie", {"PGPASSWORD": "pw"}, "postgresql:///coterie"),
+        ("postgresql://db:/coterie", {"PGPORT": "5433"}, "postgresql://db:5433/coterie"),
+        ("postgresql://[::1]:,db:/coterie", {}, "postgresql://[::1],db/coterie"),
     ],
 )
 def test_the_address_is_shown_that_is_asked_wherever_its_parts_come_from(
@@ -92,6 +94,9 @@ def test_the_address_is_shown_that_is_asked_wherever_its_parts_come_from(
         ("postgresql://db:port/coterie", "a port that is no number: port"),
         ("postgresql://db:99999/coterie", "a port that is none: 99999"),
         ("postgresql://[::1/coterie", "no URL: Invalid IPv6 URL"),
+        ("postgresql://db::5433/coterie", r"a port that is no number: :5433 \(an IPv6 address is written in"),
+        ("postgresql://fe80::1/coterie", r"no number: :1 \(an IPv6 address is written in brackets, as in"),
+        ("postgresql://[::1]5433/coterie", r"has \[::1\]5433 where a host and its port belong: an IPv6"),
     ],
 )
 def test_what_is_no_address_is_refused_with_a_sentence(url: str, sentence: str):

@@ -47,6 +47,8 @@ deleted topics leave is swept.
 """
 TOO_MANY = "53300"
 PASSWORD = re.compile(r"(?:^|&)(?:ssl)?password=([^&]+)")
+HOST_AND_PORT = re.compile(r"(?P<host>\[[^]]*\]|[^]\[:]*)(?::(?P<port>.*))?")
+IN_BRACKETS = "an IPv6 address is written in brackets, as in postgresql://[::1]:5432/coterie"
 LABEL = re.compile(r"^(?:DETAIL|HINT): *")
 ENDS_CONNECTION = ("FATAL", "PANIC")
 MIDWAY = "the connection has failed midway"
@@ -241,7 +243,7 @@ def _places(named: str, path: str, hosts: Sequence[tuple[str | None, int]]) -> s
     ports = ["" if port == PORT else f":{port}" for _, port in hosts]
     if named:
         typed = zip(named.split(","), ports, strict=True)
-        return ",".join(one if _split(one)[1] else one + port for one, port in typed) + path
+        return ",".join(one if _split(one)[1] else one.removesuffix(":") + port for one, port in typed) + path
     if all(host and not host.startswith("/") for host, _ in hosts):
         quoted = (f"[{host}]" if ":" in str(host) else host for host, _ in hosts)
         return ",".join(f"{host}{port}" for host, port in zip(quoted, ports, strict=True)) + path
@@ -251,13 +253,19 @@ def _places(named: str, path: str, hosts: Sequence[tuple[str | None, int]]) -> s
 
 
 def _split(named: str) -> tuple[str, str]:
-    host, port = (named, "") if named.endswith("]") or ":" not in named else named.rsplit(":", 1)
-    return unquote(host).strip("[]"), port
+    """Return the host, and the port or "", that a part of a URL names: as libpq has it the port is what comes
+    behind the first colon that is not in brackets.
+    """
+    match = HOST_AND_PORT.fullmatch(named)
+    if match is None:
+        raise CoterieError(f"a store's address has {named} where a host and its port belong: {IN_BRACKETS}")
+    return unquote(match["host"]).strip("[]"), match["port"] or ""
 
 
 def _port(text: str) -> int:
     if not re.fullmatch(r"[0-9]+", text):
-        raise CoterieError(f"a store's address has a port that is no number: {text}")
+        several = f" ({IN_BRACKETS})" if ":" in text else ""
+        raise CoterieError(f"a store's address has a port that is no number: {text}{several}")
     if not 0 < int(text) <= PORT_MAX:
         raise CoterieError(f"a store's address has a port that is none: {text}")
     return int(text)
