@@ -282,6 +282,19 @@ def test_nothing_told_of_a_group_is_one_sentence(
     assert misspelt.complained.endswith(f"; did you mean {membership.group}?\n")
 
 
+@NO_STORY
+def test_a_group_that_is_there_and_of_which_nothing_is_told_is_said_to_be_there(
+    groups: Command, two: list[Member], filled: str
+) -> None:
+    group = f"committed-{uuid.uuid4()}"
+    groups("reset", group, "--topic", filled, "--to-latest", "--execute")
+
+    ended = groups("story", group)
+
+    assert ended.code == 1
+    assert ended.complained.startswith(f"coterie: nothing is told of group {group} yet: ")
+
+
 def test_to_evict_nobody_makes_no_sense(groups: Command) -> None:
     assert groups("evict", "g").code == 2
     assert groups("evict", "g", "--member", "x", "--instance", "y").code == 2

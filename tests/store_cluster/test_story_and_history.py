@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
 from collections.abc import Callable
-from itertools import pairwise
+from itertools import count, pairwise
+from pathlib import Path
 from typing import Any
 
+import pytest
+from bench.postgres import Server
 from bench.store_cluster import StoreCluster
 from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import TopicPartition as Place
@@ -16,7 +20,11 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from clients.soon import soon
+from coterie.base.hashes import coordinator_partition
 from coterie.base.topic_names import OFFSETS_TOPIC, STORY_TOPIC
+from coterie.client.admin.admin import Admin
+from coterie.story import reader as story_reader
+from coterie.story.reader import StoryReader
 
 GROUP, TOPIC, PARTITIONS = "told-by-several", "told-by-several", 4
 POLL_S = 0.05
@@ -35,10 +43,10 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def a_member(bootstrap: str, name: str) -> Consumer:
+def a_member(bootstrap: str, name: str, group: str = GROUP) -> Consumer:
     settings = {
         "bootstrap.servers": bootstrap,
-        "group.id": GROUP,
+        "group.id": group,
         "client.id": name,
         "heartbeat.interval.ms": 100,
         "session.timeout.ms": 30_000,
@@ -99,10 +107,14 @@ class Told:
         return f"  generation {generation} with " in run(*self._words).stdout  # which may be nothing yet
 
 
-def live_through(cluster: StoreCluster, told: Told) -> None:
-    """Have members come and go, the coordinator die, all leave, and one come back."""
+def make_topic(cluster: StoreCluster) -> None:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     admin.create_topics([NewTopic(TOPIC, PARTITIONS)])[TOPIC].result(20)
+
+
+def live_through(cluster: StoreCluster, told: Told) -> None:
+    """Have members come and go, the coordinator die, all leave, and one come back."""
+    make_topic(cluster)
     first = a_member(cluster.bootstrap, "first")
     polled_until_they_own((first, 4))
     second = a_member(cluster.bootstrap, "second")
@@ -146,3 +158,54 @@ def test_story_and_history_say_the_same_of_a_group_that_several_brokers_have_coo
     assert all(one <= after for one, after in pairwise(stamps))
     assert "the group was empty for " in told.text()
     assert "the group was empty for " in coterie("history", database, "--group", GROUP)
+
+
+def a_group_of(cluster: StoreCluster, broker_id: int) -> str:
+    """Return a group that a broker coordinates."""
+    leaders = cluster.leaders(OFFSETS_TOPIC)
+    names = (f"latecomers-{number}" for number in count())
+    return next(
+        one for one in names if leaders[coordinator_partition(one, partition_count=len(leaders))] == broker_id
+    )
+
+
+def has_been_led(bootstrap: str, group: str) -> None:
+    """Have a member come to a group and leave it."""
+    member = a_member(bootstrap, "only", group)
+    polled_until_they_own((member, PARTITIONS))
+    member.close()
+
+
+def test_a_broker_that_came_later_writes_the_story_of_the_groups_that_it_coordinates(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The topic was made by a broker that was alone, with one partition."""
+    monkeypatch.setattr(story_reader, "LOOK_EVERY_S", 0.1)
+    with StoreCluster(server, tmp_path, count=1) as alone:
+        make_topic(alone)
+        has_been_led(alone.bootstrap, GROUP)
+        soon(lambda: Told(alone.bootstrap).has(1))
+        with StoreCluster(server, tmp_path, count=1, first=2, database=alone.database) as later:
+            coterie("cluster", "balance", "--bootstrap", alone.bootstrap)
+            group = a_group_of(alone, 2)
+            before = run("groups", "story", group, "--bootstrap", alone.bootstrap)
+            followed = asyncio.run(followed_while(alone.bootstrap, group, has_been_led))
+            told = ("groups", "story", group, "--bootstrap", alone.bootstrap)
+
+            assert alone.leaders(STORY_TOPIC) == [1, 2]
+            assert before.stderr.startswith(f"coterie: there is no story of a group {group}")
+            assert "  generation 1 with 1 member because member-joined\n" in coterie(*told)
+            assert [one["why"] for one in followed] == [["member-joined"], ["member-left"]]
+            assert "is not written" not in later[2].log
+
+
+async def followed_while(bootstrap: str, group: str, act: Callable[[str, str], None]) -> list[dict[str, Any]]:
+    """Return what the story has of two rebalances for who followed it before its partition was there."""
+    async with Admin(bootstrap) as admin:
+        reader = await StoryReader.open(admin.cluster, group)
+        await asyncio.to_thread(act, bootstrap, group)
+        found: list[dict[str, Any]] = []
+        async with asyncio.timeout(30):
+            while len(found) < 2:
+                found += [one for one in await reader.more() if one["kind"] == "rebalance"]
+        return found

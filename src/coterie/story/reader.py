@@ -1,5 +1,6 @@
 """Reads the story of a group from the topic `__group_story` of a running broker (docs/story.md)."""
 
+import asyncio
 import json
 import logging
 from collections import deque
@@ -20,6 +21,7 @@ log = logging.getLogger("coterie.client")
 STORY_TOPIC = "__group_story"
 FETCH_BYTES = 4 << 20
 WAIT_MS = 500
+LOOK_EVERY_S = 5.0  # for partitions that the topic has got since, as for a broker that came later
 
 
 class Bounds(NamedTuple):
@@ -52,14 +54,14 @@ class StoryReader:
         self._offsets = {place: bounds.first for place, bounds in parts.items()}
         self._ends = {place: bounds.end for place, bounds in parts.items()}
         self._order = deque(parts)
+        self._looked_at_s = asyncio.get_running_loop().time()
 
     @classmethod
     async def open(cls, cluster: Cluster, group_id: str) -> "StoryReader":
         """Return a reader that stands at the beginning. Raises `NoStory` where there is none."""
-        found = (await cluster.metadata([STORY_TOPIC])).topics[STORY_TOPIC]
-        if found.code is Code.UNKNOWN_TOPIC_OR_PARTITION:
+        places = await places_of(cluster)
+        if not places:
             raise NoStory(", ".join(map(str, cluster.bootstrap)))
-        places = [TopicPartition(STORY_TOPIC, number) for number in sorted(found.leaders)]
         return cls(cluster, group_id, await bounds(cluster, places))
 
     async def until_now(self) -> AsyncIterator[dict[str, Any]]:
@@ -83,8 +85,19 @@ class StoryReader:
 
         What is there no more is passed over: retention took it, or the broker has begun another story.
         """
+        now_s = asyncio.get_running_loop().time()
+        if now_s - self._looked_at_s >= LOOK_EVERY_S:
+            self._looked_at_s = now_s
+            await self._look_for_places()
         self._order.rotate(-1)
         return await self._more(self._order[0])
+
+    async def _look_for_places(self) -> None:
+        """Read from now on what the topic has got since, from its beginning."""
+        new = [place for place in await places_of(self._cluster) if place not in self._offsets]
+        for place, (first, end) in (await bounds(self._cluster, new)).items():
+            self._offsets[place], self._ends[place] = first, end
+            self._order.append(place)
 
     async def _more(self, place: TopicPartition) -> list[dict[str, Any]]:
         try:
@@ -130,6 +143,14 @@ class StoryReader:
             return batches
 
         return await self._cluster.retrying("Fetch", ask, forget=lambda: self._cluster.forget([STORY_TOPIC]))
+
+
+async def places_of(cluster: Cluster) -> list[TopicPartition]:
+    """Return the partitions of the story, none where there is no such topic."""
+    found = (await cluster.metadata([STORY_TOPIC])).topics[STORY_TOPIC]
+    if found.code is Code.UNKNOWN_TOPIC_OR_PARTITION:
+        return []
+    return [TopicPartition(STORY_TOPIC, number) for number in sorted(found.leaders)]
 
 
 async def bounds(cluster: Cluster, places: Iterable[TopicPartition]) -> dict[TopicPartition, Bounds]:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from coterie.broker.runtime.purgatory import Purgatory
     from coterie.broker.runtime.replica_manager import ReplicaManager
     from coterie.broker.topics.catalog import TopicChanges
+    from coterie.broker.topics.topic import Topic
     from coterie.storage.kind import Log
 
 log = logging.getLogger("coterie.story")
@@ -90,7 +91,7 @@ class StoryTopic:
     """Writes rebalances to the log and, unless `coterie.story.enable` is off, moves too to the topic.
 
     They go to a partition of the topic that this broker leads: those of a group to one, while its coordinator
-    stays.
+    stays. As long as the broker leads none, but is to, they wait.
     """
 
     def __init__(self, parts: StoryParts) -> None:
@@ -157,11 +158,16 @@ class StoryTopic:
             self._tell_who_waits()
 
     def _is_coming(self) -> bool:
-        """Return whether the topic is being made, so that what waits can be written to it soon."""
+        """Return whether what waits can be written soon: the topic is being made, or a partition of it for
+        this broker, or that has yet to come back to it.
+        """
         if not self._parts.settings.coterie_story_enable:
             return False
         try:
-            return self._parts.topic_manager.ensure_internal(STORY_TOPIC) is None
+            topic = self._parts.topic_manager.ensure_internal(STORY_TOPIC)
+            if topic is None:
+                return True
+            return self._led_of(topic) is None and self._parts.topic_manager.ensure_own_partition(STORY_TOPIC)
         except (StorageFailed, OSError):  # which is said when something is to be written
             return False
 
@@ -243,10 +249,16 @@ class StoryTopic:
         topic = self._parts.topic_manager.ensure_internal(STORY_TOPIC)
         if topic is None:
             raise StorageFailed(f"topic {STORY_TOPIC} is being created")
-        for number in range(topic.partitions):
-            if self._parts.led_log(TopicPartition(STORY_TOPIC, number)) is not None:
-                return number
-        raise StorageFailed(f"this broker leads no partition of {STORY_TOPIC}")
+        number = self._led_of(topic)
+        if number is None:
+            raise StorageFailed(f"this broker leads no partition of {STORY_TOPIC}")
+        return number
+
+    def _led_of(self, topic: Topic) -> int | None:
+        """Return the first partition of the topic that this broker leads, None if there is none."""
+        numbers = range(topic.partitions)
+        led = self._parts.led_log
+        return next((one for one in numbers if led(TopicPartition(STORY_TOPIC, one)) is not None), None)
 
     def _write(self, records: list[Record]) -> None:
         now_ms = self._parts.clock.now_ms()

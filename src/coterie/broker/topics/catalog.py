@@ -162,3 +162,9 @@ class TopicChanges(Protocol):
         made. Raises `StorageFailed` or OSError.
         """
         ...
+
+    def ensure_own_partition(self, name: str) -> bool:
+        """Return whether an internal topic has or gets a partition that this broker is to lead, whoever leads
+        that now. Raises `StorageFailed` or OSError.
+        """
+        ...

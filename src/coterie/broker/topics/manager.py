@@ -279,6 +279,10 @@ class TopicManager:
             topic = self.create_topic(name, partitions=partitions, configs=configs)
         return topic
 
+    def ensure_own_partition(self, name: str) -> bool:
+        """Return False: a broker alone leads all there are, but for what its disk keeps back."""
+        return False
+
     def open_logs(self) -> None:
         """Open the logs of every topic: the broker starts. Raises `StorageFailed` for one of an internal
         topic; others are not served.

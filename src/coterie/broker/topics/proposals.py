@@ -16,7 +16,7 @@ from uuid import UUID
 from coterie.assign.chance import chance_of
 from coterie.base.codes import Code
 from coterie.base.reasons import mark
-from coterie.base.topic_names import STORY_TOPIC
+from coterie.base.topic_names import OFFSETS_TOPIC, STORY_TOPIC
 from coterie.broker.cluster.changes import (
     AddPartitions,
     Change,
@@ -53,6 +53,9 @@ KEPT_LOCKED = Refusal(
     "The request timed out: somebody keeps a lock in the database of the cluster's metadata, in whose"
     " pg_stat_activity and pg_blocking_pids() it can be seen who.",
 )
+
+NO_SURPRISES = (Why.NAME_TAKEN, Why.CHANGED, Why.REFUSED, Why.LOCKED)
+"""Why an internal topic is not made or grown: another was faster, or the engine has said it by itself."""
 
 
 class Propose(Protocol):
@@ -240,11 +243,39 @@ class TopicProposals:
         change = CreateTopics((_new_topic(topic, self._wall_ms()),))
         self._propose(change, partial(self._internal_answered, topic))
 
+    def ensure_own_partition(self, name: str) -> bool:
+        """Return whether an internal topic has or gets a partition that this broker is preferred to lead. It
+        gets one where it has none and groups are coordinated here, as of a broker that came after the topic.
+        """
+        topic = self.ensure_internal(name)
+        if topic is None:
+            return True
+        me = self._settings.node_id
+        if any(replicas[0] == me for replicas in topic.replicas):
+            return True
+        offsets = self._topics.image.topic(OFFSETS_TOPIC)
+        if offsets is None or all(
+            row.leader != me for row in self._topics.image.partitions(offsets.topic_id)
+        ):
+            return False
+        if name not in self._topics.claimed:
+            self._propose_own_partition(topic, me)
+        return True
+
+    def _propose_own_partition(self, topic: Topic, me: int) -> None:
+        placed = self.placed(1, factor=len(topic.replicas[0]))
+        if isinstance(placed, Problem):
+            return  # too few live for as many replicas as the others have
+        self._topics.claimed.add(topic.name)
+        followers = [one for one in placed[0] if one != me][: len(placed[0]) - 1]
+        change = AddPartitions(topic.topic_id, topic.partitions, ((me, *followers),))
+        self._propose(change, partial(self._internal_answered, topic))
+
     def _internal_answered(self, topic: Topic, answer: ChangeOutcome) -> None:
         self._topics.claimed.discard(topic.name)
         # What the engine refuses by itself it has said, and is asked for again with each request.
-        if isinstance(answer, NotChanged) and answer.why not in (Why.NAME_TAKEN, Why.REFUSED, Why.LOCKED):
-            log.error("cannot create topic %s: %s", topic.name, answer.why)
+        if isinstance(answer, NotChanged) and answer.why not in NO_SURPRISES:
+            log.error("cannot create or grow topic %s: %s", topic.name, answer.why)
 
     # -- proposing
 

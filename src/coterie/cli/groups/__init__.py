@@ -157,13 +157,23 @@ def story_command(group: str, last: int | None, follow: bool, broker: Settings, 
 
     async def show_story(admin: Admin) -> None:
         if not await _story(admin.cluster, group, last, follow, show):
-            raise NoSuchGroup(f"there is no story of a group {group}; `coterie groups list` lists the groups")
+            raise NoSuchGroup(await _said_of_none(admin, group))
 
     try:
         AskCluster(broker)(show_story, groups=[group])
     except (KeyboardInterrupt, asyncio.CancelledError):
         if not follow:
             raise
+
+
+async def _said_of_none(admin: Admin, group: str) -> str:
+    """Return the sentence about a group without a story: it has none yet, or is not there."""
+    if all(one.group_id != group for one in await admin.list_groups()):
+        return f"there is no story of a group {group}; `coterie groups list` lists the groups"
+    return (
+        f"nothing is told of group {group} yet: its story goes on with its next rebalance, unless"
+        " coterie.story.enable is false; what was before `coterie history` infers from the log"
+    )
 
 
 async def _story(

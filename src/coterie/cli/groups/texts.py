@@ -249,8 +249,8 @@ def missing_text(generation: int, missing: int) -> str:
     if missing > 1:
         which = f"generations {generation - missing} to {generation - 1} are"
     return (
-        f"{which} not in the story: the coordinator was killed before it wrote that, or leads no partition of"
-        " __group_story; coterie history infers what happened from the log"
+        f"{which} not in the story: the coordinator ended before it had written that, or wrote none;"
+        " coterie history infers what happened from the log"
     )
 
 
