@@ -340,7 +340,7 @@ def test_whoever_waits_for_a_reader_that_is_stuck_is_answered_though_nobody_asks
         async with other.transaction():
             await other.execute("LOCK TABLE coterie.logs")
             reader.save_starts([StartWanted(1, 0, 3)], answers.put_nowait, history=database.history)
-            async with asyncio.timeout(reading.LOCK_TIMEOUT_MS / 2_000):
+            async with asyncio.timeout(reading.ROWS_LOCK_MS / 2_000):
                 assert isinstance(await answers.get(), Broken)
         other.terminate()
 

@@ -217,7 +217,7 @@ ADVICE: Mapping[Code, str] = {
     Code.CONCURRENT_TRANSACTIONS: "the transaction before is not ended yet; try again in a moment",
     Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: f"this user may not use the transactional id; {ALLOW}",
     Code.SECURITY_DISABLED: "the broker has no authorizer; set authorizer.class.name there",
-    Code.KAFKA_STORAGE_ERROR: "the broker cannot write to its disk; look at its log",
+    Code.KAFKA_STORAGE_ERROR: "the broker cannot write to its disk, or to its database; look at its log",
     Code.SASL_AUTHENTICATION_FAILED: "check user name and password",
     Code.UNKNOWN_PRODUCER_ID: "the broker has forgotten the producer; begin with a new one",
     Code.REASSIGNMENT_IN_PROGRESS: "wait until the partitions have moved",

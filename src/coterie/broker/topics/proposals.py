@@ -48,9 +48,9 @@ LOW_BITS = (1 << 62) - 1  # of a random uuid: those above say that it is one
 NOT_KNOWN = Refusal(
     Code.REQUEST_TIMED_OUT, "The request timed out: the database of the cluster's metadata has not answered."
 )
-KEPT_LOCKED = Refusal(
-    Code.REQUEST_TIMED_OUT,
-    "The request timed out: somebody keeps a lock in the database of the cluster's metadata, in whose"
+KEPT_LOCKED = Refusal(  # of a request that timed out a client does not know what became
+    Code.KAFKA_STORAGE_ERROR,
+    "Nothing was changed: somebody keeps a lock in the database of the cluster's metadata, in whose"
     " pg_stat_activity and pg_blocking_pids() it can be seen who.",
 )
 

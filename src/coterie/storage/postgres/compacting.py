@@ -20,9 +20,8 @@ from coterie.storage.postgres.connecting import (
     read_history,
     within_ms,
 )
-from coterie.storage.postgres.deleting import LOCK_TIMEOUT_MS
 from coterie.storage.postgres.reading import columns_of, read_rows
-from coterie.storage.postgres.serial import Connection
+from coterie.storage.postgres.serial import ROWS_LOCK_MS, Connection
 from coterie.storage.remote.compaction import (
     Compacted,
     CompactedTo,
@@ -35,7 +34,7 @@ from coterie.storage.remote.compaction import (
 from coterie.storage.remote.session import Broken
 
 _LED = f"""
-WITH {within_ms(LOCK_TIMEOUT_MS)},
+WITH {within_ms(ROWS_LOCK_MS)},
 gate AS MATERIALIZED (
   SELECT FROM patience, coterie.lanes WHERE broker_id = $1 AND lane = 0 AND broker_epoch = $3
   FOR SHARE OF lanes),

@@ -5,10 +5,9 @@ from __future__ import annotations
 from itertools import starmap
 
 from coterie.storage.postgres.connecting import within_ms
-from coterie.storage.postgres.serial import Connection
+from coterie.storage.postgres.serial import ROWS_LOCK_MS, Connection
 from coterie.storage.remote.reading import DeletedRow, RetainedLog, RetentionWanted, SizeWanted, StoredSize
 
-LOCK_TIMEOUT_MS = 8_000
 SLICE_ROWS = 1_000
 SLICE_BYTES = 16 << 20
 DELETE_SLICE = """
@@ -48,7 +47,7 @@ FORGET_ABORTED = "DELETE FROM coterie.aborted WHERE partition_id = $1 AND last_o
 # A row without a time is kept as if it were young, as are all behind it. The partition's row is locked as a
 # lane's gate is: who gives it another leader waits for this, or this for them, and sees their leader epoch.
 RETAIN = f"""
-WITH {within_ms(LOCK_TIMEOUT_MS)},
+WITH {within_ms(ROWS_LOCK_MS)},
 led AS MATERIALIZED (
   SELECT leader_epoch FROM patience, coterie.partitions WHERE partition_id = $1 FOR SHARE OF partitions),
 oldest AS (

@@ -15,8 +15,15 @@ from typing import Any, NamedTuple
 from coterie.storage.log.aborted import AbortedSpan
 from coterie.storage.postgres import deleting
 from coterie.storage.postgres.connecting import OTHER_HISTORY, Connections, read_history, within_ms
-from coterie.storage.postgres.deleting import END, LOCK_TIMEOUT_MS
-from coterie.storage.postgres.serial import Connection, Job, SerialConnection, T, transaction
+from coterie.storage.postgres.deleting import END
+from coterie.storage.postgres.serial import (
+    ROWS_LOCK_MS,
+    Connection,
+    Job,
+    SerialConnection,
+    T,
+    transaction,
+)
 from coterie.storage.remote.chunk import Chunk
 from coterie.storage.remote.reading import (
     ALL_DATA,
@@ -80,7 +87,7 @@ LATERAL (
 # that have few, a column each as an array and in no order of the logs: groups wait for these, and each round
 # trip takes long on a busy broker.
 OPEN = f"""
-WITH {within_ms(LOCK_TIMEOUT_MS)},
+WITH {within_ms(ROWS_LOCK_MS)},
 ends AS MATERIALIZED (
   SELECT wanted.*, {ENDS_OF_WANTED},
     (SELECT coalesce(array_agg(ARRAY[there.epoch, there.start_offset] ORDER BY there.epoch), '{{}}')
@@ -476,5 +483,5 @@ async def read_rows(wanted: RowsWanted, connection: Connection) -> StoredRows:
 
 
 async def _save_starts(starts: Sequence[StartWanted], connection: Connection) -> list[int]:
-    async with transaction(connection, lock_timeout=LOCK_TIMEOUT_MS):
+    async with transaction(connection, lock_timeout=ROWS_LOCK_MS):
         return [one for (one,) in await connection.fetch(SAVE_STARTS, *columns_of(starts, 3))]

@@ -18,7 +18,7 @@ from coterie.base.errors import CoterieError
 from coterie.base.ids import uuid_text
 from coterie.storage.postgres.advice import connected
 from coterie.storage.postgres.connecting import DatabaseAddress, in_a_line
-from coterie.storage.postgres.serial import LOCKED_IDLE_MS
+from coterie.storage.postgres.serial import LOCK_TIMEOUT_MS, LOCKED_IDLE_MS
 
 OWNER, BROKER, READER = "coterie_owner", "coterie_broker", "coterie_reader"
 NUMBERED = re.compile(r"(\d{4})\.sql")
@@ -26,8 +26,6 @@ LOCK = (7, -1)
 """The advisory lock of whoever migrates; a broker's presence is (7, its id)."""
 MIGRATED_WITHIN_MS = 60_000
 """So long whoever migrates waits for another who does, as one first start for another."""
-LOCK_TIMEOUT_MS = 2_000
-"""So long a migration waits for a lock on a table: whoever comes to use that waits behind it."""
 RIGHTS = {BROKER: "SELECT, INSERT, UPDATE, DELETE", READER: "SELECT"}
 MAY_MAKE_ROLES = "SELECT rolsuper OR rolcreaterole FROM pg_roles WHERE rolname = current_user"
 IS_MEMBER = "SELECT pg_has_role($1, 'MEMBER')"

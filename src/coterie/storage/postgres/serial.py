@@ -34,6 +34,12 @@ IDLE_MS = 1_500
 a takeover needs, and that waits a little longer. It is long enough to compute who leads many partitions.
 """
 
+LOCK_TIMEOUT_MS = 2_000
+"""So long a change of the metadata, or a migration, waits for a lock: who comes to use the table waits behind
+it.
+"""
+ROWS_LOCK_MS = 8_000
+"""The same of what is done with the rows of logs, beside appends and what is compacted."""
 LOCKED_IDLE_MS = 10_000
 """The same of a command that holds a lock for which brokers wait."""
 COMMAND_LOCK_MS, COMMAND_IDLE_MS = 10_000, 600_000

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 from coterie.base.ids import PRODUCER_ID_BLOCK
 from coterie.broker.cluster.changes import (
@@ -13,6 +14,8 @@ from coterie.broker.cluster.changes import (
     GiveLeadership,
     LeaveCluster,
     NotChanged,
+    RegisterBroker,
+    StartLeaving,
     TakeOver,
 )
 from coterie.broker.cluster.engine import MetadataSession
@@ -21,7 +24,6 @@ from coterie.broker.cluster.postgres.rows import read_image, read_rows
 from coterie.broker.cluster.postgres.sweeping import Sweeper
 from coterie.broker.cluster.postgres.writing import (
     CHANNEL,
-    LOCK_TIMEOUT_MS,
     depart,
     give,
     prepare_moves,
@@ -46,6 +48,7 @@ from coterie.storage.postgres.connecting import (
     within_ms,
 )
 from coterie.storage.postgres.serial import (
+    LOCK_TIMEOUT_MS,
     LOCKED,
     Connection,
     SerialConnection,
@@ -81,6 +84,8 @@ KEPT_LOCKED = (
     " pg_stat_activity and pg_blocking_pids() say who: a session that is idle in transaction, or one whose"
     " ALTER TABLE waits for a dump, say"
 )
+OF_MEMBERSHIP = RegisterBroker | TakeOver | StartLeaving | LeaveCluster | GiveLeadership
+"""Changes that lock rows of one broker, and for which groups wait: each is tried, whatever kept others."""
 DELTAS_KEPT = 50
 MANY_PARTITIONS = 1_000
 LOCK_VERSION = "SELECT FROM coterie.cluster FOR UPDATE"
@@ -89,6 +94,13 @@ WITH {within_ms(LOCK_TIMEOUT_MS)}
 UPDATE coterie.cluster SET next_producer_id = {NEXT_PRODUCER_ID} + $1 FROM patience
 RETURNING next_producer_id - $1
 """
+
+
+class _KeptWaiting(NamedTuple):
+    """A refusal for a lock, and the number of the last statement that was sent by then."""
+
+    last_sent: int
+    refusal: Refused
 
 
 class PostgresEngine:
@@ -177,6 +189,8 @@ class PostgresSession:
         self._engine = engine
         self._connection = connection
         self._is_present = False
+        self._sent = 0  # statements
+        self._kept_waiting: dict[type[Statement], _KeptWaiting] = {}
         self._ended: Callable[[], None]
 
     def open(
@@ -209,13 +223,13 @@ class PostgresSession:
         self._connection.run(_nothing, lambda _: self._ended())
 
     async def _begin(self, notified: Callable[[int], None] | None, connection: Connection) -> str:
+        # What a lock keeps from being read the server says then, where it would only be given up.
+        await connection.execute(f"SET lock_timeout = {LOCK_TIMEOUT_MS}")
         if notified is not None:
             await connection.add_listener(CHANNEL, lambda *heard: notified(int(heard[-1])))
             await self._be_present(connection)
         else:
             await prepare_moves(connection)  # groups wait for it then, and a round trip takes long
-        # What a lock keeps from being read the server says then, where it would only be given up.
-        await connection.execute(f"SET lock_timeout = {LOCK_TIMEOUT_MS}")
         return await read_history(connection)
 
     async def _be_present(self, connection: Connection) -> None:
@@ -224,6 +238,7 @@ class PostgresSession:
 
     def send(self, statement: Statement, answered: Callable[[Answer | None], None]) -> None:
         is_change = not isinstance(statement, BrokerHeartbeat | ReadDelta | ReserveProducerIds)
+        self._sent += 1
 
         def refused(failed: Failed) -> None:
             locked = failed.sqlstate == LOCKED
@@ -233,9 +248,17 @@ class PostgresSession:
             if locked and not self._engine.locked:
                 log.warning(KEPT_LOCKED, LOCK_TIMEOUT_MS / 1_000, failed.message)
             self._engine.locked = locked
-            answered(Refused(f"{failed.message} ({failed.sqlstate})", locked))
+            refusal = Refused(f"{failed.message} ({failed.sqlstate})", locked)
+            if locked and not isinstance(statement, OF_MEMBERSHIP):
+                self._kept_waiting[type(statement)] = _KeptWaiting(self._sent, refusal)
+            answered(refusal)
 
-        self._connection.run(partial(self._execute, statement), answered, refused)
+        def done(answer: Answer | None) -> None:
+            if isinstance(answer, Changed):
+                self._engine.locked = False
+            answered(answer)
+
+        self._connection.run(partial(self._execute, statement, self._sent), done, refused)
 
     def close(self) -> None:
         if self.is_membership:
@@ -245,7 +268,10 @@ class PostgresSession:
 
     # -- statements
 
-    async def _execute(self, statement: Statement, connection: Connection) -> Answer:
+    async def _execute(self, statement: Statement, number: int, connection: Connection) -> Answer:
+        kept = self._kept_waiting.get(type(statement))
+        if kept is not None and number <= kept.last_sent:
+            return kept.refusal  # it has waited as long, for the same lock
         match statement:
             case BrokerHeartbeat():
                 return await self._heartbeat(connection, statement)
@@ -291,7 +317,6 @@ class PostgresSession:
         except _Refused as refused:
             return refused.answer
         self._engine.note_image(self.history, image.after(delta))
-        self._engine.locked = False
         return Changed(delta.version)
 
     async def _move(

@@ -18,11 +18,9 @@ from coterie.broker.cluster.changes import (
 )
 from coterie.broker.cluster.image import BrokerRow, BrokerState, Delta, PartitionRow, SettingRow, TopicRow
 from coterie.storage.postgres.connecting import within_ms
-from coterie.storage.postgres.serial import Connection
+from coterie.storage.postgres.serial import LOCK_TIMEOUT_MS, Connection
 
 CHANNEL = "coterie"
-LOCK_TIMEOUT_MS = 2_000
-"""So long a change waits for the changes of others, and for the appends that it has to wait for."""
 DELETED_IDS = "SELECT EXISTS (SELECT FROM coterie.topics WHERE topic_id = ANY ($1::uuid[]) AND deleted)"
 # The counts of heartbeats are a registration's. A takeover goes by one ($10), which changes under the lock of
 # this row alone.

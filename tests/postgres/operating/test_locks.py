@@ -1,0 +1,129 @@
+"""While somebody keeps a lock on the tables: who waits for it is told soon, and the log says who keeps it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import asyncpg
+import pytest
+from bench.postgres import Server
+
+from cluster.engine_kit import Broker, topic
+from coterie.broker.cluster.changes import Changed, CreateTopics, LeaveCluster, SetSetting
+from coterie.broker.cluster.statements import Refused
+from coterie.storage.postgres.connecting import connect
+from coterie.storage.postgres.serial import LOCK_TIMEOUT_MS
+
+from ..rigs.stage import PostgresStage
+
+pytestmark = pytest.mark.interop
+
+LOCK_S = LOCK_TIMEOUT_MS / 1_000
+
+
+class Holder:
+    """Somebody who keeps a lock on the tables of a stage."""
+
+    def __init__(self, stage: PostgresStage) -> None:
+        self._stage = stage
+        self._connection: asyncpg.Connection = stage.loop.run_until_complete(
+            connect(stage.connections.address, use="by hand")
+        )
+
+    def holds(self, lock: str) -> None:
+        """Begin a transaction, and take a lock in it."""
+        self._stage.loop.run_until_complete(self._connection.execute(f"BEGIN; {lock}"))
+
+    def lets_go(self) -> None:
+        self._stage.loop.run_until_complete(self._connection.execute("ROLLBACK"))
+
+    def close(self) -> None:
+        self._connection.terminate()
+
+
+@pytest.fixture
+def stage(server: Server, with_tables: str) -> Iterator[PostgresStage]:
+    made = PostgresStage(server, server.new_database(with_tables))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def holder(stage: PostgresStage) -> Iterator[Holder]:
+    made = Holder(stage)
+    yield made
+    made.close()
+
+
+def create(number: int) -> CreateTopics:
+    """Return the change that makes a topic."""
+    return CreateTopics((topic(number, f"t{number}"),))
+
+
+def test_changes_that_have_waited_behind_one_that_a_lock_keeps_are_refused_with_it_and_not_one_after_another(
+    stage: PostgresStage, holder: Holder
+):
+    """Found by a reviewer: each waited for the lock anew, two seconds, and the last of ten for twenty."""
+    broker = Broker(stage)
+    holder.holds("SELECT FROM coterie.cluster FOR UPDATE")
+    began_s = time.monotonic()
+
+    for number in range(1, 6):
+        broker.send(create(number))
+    stage.until(lambda: len(broker.answers) == 5)
+
+    took_s = time.monotonic() - began_s
+    refusals = {answer for _, answer in broker.answers}
+    assert LOCK_S <= took_s < 2 * LOCK_S
+    (refusal,) = refusals
+    assert isinstance(refusal, Refused)
+    assert refusal.locked
+    holder.lets_go()
+    broker.change(create(1))
+
+
+def test_what_has_waited_behind_it_and_needs_other_rows_is_made(stage: PostgresStage, holder: Holder):
+    broker = Broker(stage)
+    epoch = broker.register()
+    holder.holds("LOCK TABLE coterie.topics IN SHARE MODE")
+
+    for change in (create(1), create(2), SetSetting("", "log.retention.ms", "9", 0), LeaveCluster(1, epoch)):
+        broker.send(change)
+    stage.until(lambda: len(broker.answers) == 5)
+
+    first, second, setting, leaving = (answer for _, answer in broker.answers[1:])
+    assert isinstance(first, Refused)
+    assert second == first
+    assert isinstance(setting, Changed)
+    assert isinstance(leaving, Changed)
+    holder.lets_go()
+
+
+def test_a_lock_is_told_of_again_where_one_comes_after_a_change_that_was_made_whatever_it_was(
+    stage: PostgresStage, holder: Holder, caplog: pytest.LogCaptureFixture
+):
+    broker = Broker(stage)
+    epoch = broker.register()
+    holder.holds("LOCK TABLE coterie.topics IN SHARE MODE")
+    broker.ask(create(1))
+    broker.change(LeaveCluster(1, epoch))  # in one statement
+    broker.ask(create(1))
+    holder.lets_go()
+
+    assert len([line for line in caplog.messages if "somebody has kept a lock" in line]) == 2
+
+
+def test_a_session_that_a_lock_keeps_from_being_opened_ends_as_soon_as_a_statement_does(
+    stage: PostgresStage, holder: Holder
+):
+    """It waited for ten seconds, since its first statements had no time-out of their own."""
+    ended: list[float] = []
+    holder.holds("LOCK TABLE coterie.brokers")
+    began_s = time.monotonic()
+
+    stage.engine(1).connect(opened=lambda *_: None, ended=lambda: ended.append(time.monotonic() - began_s))
+    stage.until(lambda: bool(ended))
+
+    assert LOCK_S <= ended[0] < 2 * LOCK_S
+    holder.lets_go()
