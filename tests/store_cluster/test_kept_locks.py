@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -45,3 +46,36 @@ def test_an_administrator_whom_a_lock_keeps_from_a_change_is_told_that_nothing_w
     assert "Nothing was changed: somebody keeps a lock in the database of the cluster's metadata" in said
     assert "not known" not in said
     assert "may have been done" not in said
+
+
+@pytest.mark.parametrize("table", ["cluster", "brokers"])
+def test_a_lock_that_looks_as_if_the_database_was_away_is_told_of_with_who_keeps_it(
+    table: str, server: Server, cluster: StoreCluster
+) -> None:
+    """Found by a reviewer: brokers were suspended, and no log said why."""
+    with kept(server, cluster, f"LOCK TABLE coterie.{table}") as pid:
+        said = (
+            f"a statement waits for a lock on coterie.{table} that somebody keeps: process {pid} (psql, user"
+        )
+        for broker in cluster.brokers.values():
+            cluster.until("it is said", lambda broker=broker: said in broker.log)
+            cluster.until("it is suspended", lambda broker=broker: "suspended" in broker.log)
+            assert "is not reached" not in broker.log
+    for broker in cluster.brokers.values():
+        cluster.until("it goes on", lambda broker=broker: "resumed" in broker.log)
+
+
+def test_a_broker_that_starts_while_a_lock_is_kept_says_what_it_waits_for(
+    server: Server, cluster: StoreCluster
+) -> None:
+    cluster[3].send(signal.SIGTERM)
+    cluster[3].wait()
+    cluster.until("it is gone", lambda: cluster.live() == [1, 2])
+    cluster[3].mark()
+    with kept(server, cluster, "SELECT FROM coterie.cluster FOR UPDATE") as pid:
+        cluster[3].begin()
+        said = (
+            f"a statement waits for a lock on coterie.cluster that somebody keeps: process {pid} (psql, user"
+        )
+        cluster.until("it is said", lambda: said in cluster[3].log)
+    cluster.until("it has joined", lambda: cluster.live() == [1, 2, 3])

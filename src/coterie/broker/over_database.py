@@ -69,9 +69,9 @@ LEVEL = 0
 STOPPED_EARLY = "stopped before it was ready: %s"
 NOT_REACHED = "it waited for the database %s, which is not reached: %s"
 NOT_ANSWERED = (
-    "it waited for the database, which answers, but not all that a broker asks before it serves: somebody may"
-    " keep a lock there"
+    "it waited for the database, which answers, but not all that a broker asks before it serves: %s"
 )
+PERHAPS_LOCKED = "somebody may keep a lock there"
 TWICE = "asked to stop twice: the others take over what this broker leads, once the database tells them"
 
 
@@ -196,7 +196,8 @@ class MemberProcess:
             raise CannotServe(self._ended.result())
         else:
             away = self._outage.reason
-            log.warning(STOPPED_EARLY, NOT_REACHED % (self._direct, away) if away else NOT_ANSWERED)
+            waits = NOT_ANSWERED % (self._engine.locks.wait or PERHAPS_LOCKED)
+            log.warning(STOPPED_EARLY, NOT_REACHED % (self._direct, away) if away else waits)
         return await self._ended
 
     def _prepare(self, host: str, port: int) -> None:

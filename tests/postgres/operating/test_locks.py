@@ -11,9 +11,11 @@ from bench.postgres import Server
 
 from cluster.engine_kit import Broker, topic
 from coterie.broker.cluster.changes import Changed, CreateTopics, LeaveCluster, SetSetting
-from coterie.broker.cluster.statements import Refused
+from coterie.broker.cluster.statements import BrokerHeartbeat, Refused
+from coterie.storage.postgres.blocking import LASTS_S
 from coterie.storage.postgres.connecting import connect
 from coterie.storage.postgres.serial import LOCK_TIMEOUT_MS
+from coterie.storage.postgres.starting import open_store
 
 from ..rigs.stage import PostgresStage
 
@@ -37,6 +39,14 @@ class Holder:
 
     def lets_go(self) -> None:
         self._stage.loop.run_until_complete(self._connection.execute("ROLLBACK"))
+
+    async def executes(self, statement: str) -> None:
+        await self._connection.execute(statement)
+
+    @property
+    def pid(self) -> int:
+        """The id of its process at the server."""
+        return int(self._connection.get_server_pid())
 
     def close(self) -> None:
         self._connection.terminate()
@@ -127,3 +137,82 @@ def test_a_session_that_a_lock_keeps_from_being_opened_ends_as_soon_as_a_stateme
 
     assert LOCK_S <= ended[0] < 2 * LOCK_S
     holder.lets_go()
+
+
+LOCKS = {
+    "cluster": ("LOCK TABLE coterie.cluster", "coterie.cluster"),
+    "its row": ("SELECT FROM coterie.cluster FOR UPDATE", "coterie.cluster"),
+    "brokers": ("LOCK TABLE coterie.brokers", "coterie.brokers"),
+}
+
+
+@pytest.mark.parametrize("what", LOCKS)
+def test_who_keeps_a_lock_that_a_broker_waits_for_is_said_and_on_which_table(
+    what: str, stage: PostgresStage, holder: Holder, caplog: pytest.LogCaptureFixture
+):
+    lock, table = LOCKS[what]
+    broker = Broker(stage)
+    broker.register()
+    holder.holds(lock)
+    time.sleep(LASTS_S)
+
+    answers = [broker.ask(create(1)) for _ in range(2)]
+
+    holder.lets_go()
+    assert not any(isinstance(one, Changed) for one in answers)
+    (said,) = [line for line in caplog.messages if "a statement waits for a lock" in line]
+    kept = (
+        f"a statement waits for a lock on {table} that somebody keeps: process {holder.pid} (coterie: by hand"
+    )
+    assert kept in said
+    assert "idle in transaction, for " in said
+
+
+def test_of_a_heartbeat_that_waits_it_is_said_as_well(
+    stage: PostgresStage, holder: Holder, caplog: pytest.LogCaptureFixture
+):
+    broker = Broker(stage)
+    broker.register()
+    holder.holds("SELECT FROM coterie.brokers FOR UPDATE")
+    time.sleep(LASTS_S)
+
+    assert broker.ask(BrokerHeartbeat(1, broker.broker_epoch, 0)) is None
+
+    stage.until(lambda: any("waits for a lock on coterie.brokers" in line for line in caplog.messages))
+    holder.lets_go()
+
+
+def test_what_a_lock_waits_for_itself_is_said_and_of_who_waits_for_moments_nothing(
+    stage: PostgresStage, holder: Holder, caplog: pytest.LogCaptureFixture
+):
+    broker, altering = Broker(stage), Holder(stage)
+    broker.register()
+    holder.holds("LOCK TABLE coterie.topics IN ACCESS SHARE MODE")
+    broker.ask(create(1))
+    assert not [line for line in caplog.messages if "a statement waits" in line]
+    alter = stage.loop.create_task(altering.executes("ALTER TABLE coterie.topics ADD COLUMN more int"))
+    time.sleep(LASTS_S)
+
+    broker.ask(create(2))
+
+    holder.lets_go()
+    stage.loop.run_until_complete(alter)
+    (said,) = [line for line in caplog.messages if "a statement waits" in line]
+    assert "a lock on coterie.topics that somebody keeps: process " in said
+    assert said.count(", which waits for process ") == 1
+    assert f"which waits for process {holder.pid} (" in said
+    altering.close()
+
+
+def test_a_broker_that_starts_meanwhile_says_what_it_waits_for(
+    stage: PostgresStage, holder: Holder, caplog: pytest.LogCaptureFixture
+):
+    """Found by a reviewer: it stood still without a word."""
+    holder.holds("LOCK TABLE coterie.cluster")
+    opening = stage.loop.create_task(open_store(stage.connections.address, waiting=lambda _: None))
+
+    stage.until(lambda: any("waits for a lock on coterie.cluster" in line for line in caplog.messages))
+
+    assert not opening.done()
+    holder.lets_go()
+    assert stage.loop.run_until_complete(opening).cluster_id

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, nullcontext
 from typing import Any, TypeAlias, TypeVar
 
 import asyncpg
@@ -104,9 +104,17 @@ def _has_done_nothing(failure: Failed) -> bool:
 class SerialConnection:
     """One connection, from `open` until it ends by itself or by `close`. It is not opened again."""
 
-    def __init__(self, connections: Connections, use: str = "") -> None:
+    def __init__(
+        self,
+        connections: Connections,
+        use: str = "",
+        *,
+        watched: Callable[[Connection], AbstractContextManager[None]] = lambda _: nullcontext(),
+    ) -> None:
+        """Each job is done within `watched`."""
         self._connections = connections
         self._use = use
+        self._watched = watched
         self._loop = connections.loop
         self._connection: Connection | None = None
         self._ended: Callable[[], None] = lambda: None
@@ -171,7 +179,8 @@ class SerialConnection:
         connection.add_termination_listener(lambda _: self._end())
         late = self._loop.call_later(BEGIN_WITHIN_S, self._end)
         try:
-            begun = await begin(connection)
+            with self._watched(connection):
+                begun = await begin(connection)
         except LOST:
             self._end()
             return
@@ -196,7 +205,8 @@ class SerialConnection:
         result: T | None = None
         failure: Failed | Broken | None = None
         try:
-            result = await job(self._connection)
+            with self._watched(self._connection):
+                result = await job(self._connection)
         except LOST as error:
             failure = failure_of(error)
             if isinstance(failure, Failed) and not self._over:

@@ -13,9 +13,11 @@ import asyncpg
 
 from coterie.base.errors import CoterieError
 from coterie.storage.postgres.advice import passing_reason, what_to_put_right
+from coterie.storage.postgres.blocking import LockWatch
 from coterie.storage.postgres.connecting import (
     CONNECTIONS_NEEDED,
     LOST,
+    Connections,
     DatabaseAddress,
     connect,
     in_a_line,
@@ -87,19 +89,31 @@ async def see_session_kept(address: DatabaseAddress, *, waiting: Callable[[str],
 
 
 async def _once_there(address: DatabaseAddress, waiting: Callable[[str], object], look: Job[T]) -> T:
-    """Return the result of a look at a database, once there is a connection that lasts until then."""
+    """Return the result of a look at a database, once there is a connection that lasts until then. Who keeps
+    a lock that the look waits for is said in the log.
+    """
     said = ""
-    while True:
-        try:
-            return await _seen(address, look)
-        except LOST as error:
-            if sentence := what_to_put_right(error):
-                raise CoterieError(f"{address}: {sentence}") from error
-            reason = passing_reason(error)
-        if reason != said:
-            said = reason
-            waiting(reason)
-        await asyncio.sleep(AGAIN_AFTER_S)
+    beside = Connections(address, asyncio.get_running_loop())
+    locks = LockWatch(beside)
+
+    async def watched(connection: Connection) -> T:
+        with locks.over(connection):
+            return await look(connection)
+
+    try:
+        while True:
+            try:
+                return await _seen(address, watched)
+            except LOST as error:
+                if sentence := what_to_put_right(error):
+                    raise CoterieError(f"{address}: {sentence}") from error
+                reason = passing_reason(error)
+            if reason != said:
+                said = reason
+                waiting(reason)
+            await asyncio.sleep(AGAIN_AFTER_S)
+    finally:
+        await beside.close()
 
 
 async def _seen(address: DatabaseAddress, look: Job[T]) -> T:

@@ -40,6 +40,7 @@ from coterie.broker.cluster.statements import (
     ReserveProducerIds,
     Statement,
 )
+from coterie.storage.postgres.blocking import LockWatch
 from coterie.storage.postgres.connecting import (
     NEXT_PRODUCER_ID,
     TABLE_OF_HISTORY,
@@ -111,6 +112,7 @@ class PostgresEngine:
         self.lanes = lanes
         self._connections = connections
         self.sweeper = Sweeper(connections, broker_id)
+        self.locks = LockWatch(connections)
         self.history = ""
         """That of the membership that was opened last, "" before."""
         self.locked = False
@@ -127,7 +129,8 @@ class PostgresEngine:
         notified: Callable[[int], None] | None = None,
     ) -> None:
         use = "metadata" if notified is None else "membership"
-        session = PostgresSession(self, SerialConnection(self._connections, use))
+        connection = SerialConnection(self._connections, use, watched=self.locks.over)
+        session = PostgresSession(self, connection)
         session.open(opened, ended, notified)
 
     def take_in(self, session: PostgresSession) -> bool:
