@@ -123,7 +123,7 @@ def test_a_broker_that_falls_silent_once_it_is_connected_costs_one_time_out_and_
     async def ask():
         async with brokers:
             at = f"{silent.address},{well.address}"
-            async with Admin(at, request_timeout_ms=200, default_api_timeout_ms=2_000) as admin:
+            async with Admin(at, request_timeout_ms=500, default_api_timeout_ms=5_000) as admin:
                 await admin.describe_cluster()
                 silent.may_answer.clear()
                 seen = len(silent.seen)
@@ -142,7 +142,7 @@ def test_a_broker_that_answers_again_is_no_longer_behind_the_others():
     async def ask():
         async with brokers:
             at = f"{silent.address},{well.address}"
-            async with Admin(at, request_timeout_ms=200, default_api_timeout_ms=2_000) as admin:
+            async with Admin(at, request_timeout_ms=500, default_api_timeout_ms=5_000) as admin:
                 silent.may_answer.clear()
                 await admin.describe_cluster()
                 silent.may_answer.set()
