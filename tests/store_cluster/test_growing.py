@@ -27,6 +27,7 @@ from clients.adapters.confluent import Confluent, ConfluentAdmin
 from clients.adapters.model import Membership, Message
 from coterie.base.codes import Code
 from coterie.base.topic_names import OFFSETS_TOPIC
+from coterie.cli.cluster import NOTHING_MOVED
 
 PAGE = Path(__file__).parents[2] / "docs" / "cluster.md"
 COMMANDS = re.compile(r"<!-- tests/store_cluster/test_growing.py runs these -->\n\n```\n(.*?)```", re.DOTALL)
@@ -113,7 +114,7 @@ def test_balance_gives_more_replicas_to_the_topics_alone_that_are_named(
     assert {count for name, count in before if name in ("raised", "raised-as-well", "left")} == {1}
     assert replicas_of(cluster) - before == {("raised", 2), ("raised-as-well", 2)}
     assert ("left", 1) in replicas_of(cluster)
-    assert sorted(said) == ["away", "elected", "moved"]
+    assert sorted(said) == ["away", "dry_run", "elected", "moved"]
     more = [one for one in said["moved"] if len(one["after"]) > len(one["before"])]
     assert sorted((one["topic"], one["partition"]) for one in more) == [
         (topic, partition) for topic in ("raised", "raised-as-well") for partition in range(2)
@@ -143,6 +144,7 @@ def test_a_fourth_broker_gets_its_share_and_is_taken_out_again(
             cluster.until("it is known", lambda address=one.address: knows(address, 4))  # type: ignore[misc]
         make(cluster, "later")
         new = Counter(cluster.leaders("later"))
+        planned, unmoved = operator.does(f"{balance} --dry-run"), operator.sees()
         said = operator.does(balance)
         old = Counter(cluster.leaders("fleet"))
         offsets = Counter(cluster.leaders(OFFSETS_TOPIC))
@@ -153,6 +155,7 @@ def test_a_fourth_broker_gets_its_share_and_is_taken_out_again(
         offsets_again = Counter(cluster.leaders(OFFSETS_TOPIC))
         still_there = operator.types(remove)
         CLIENT.produce(cluster.bootstrap, sent)
+        drain_planned, undrained = operator.does(f"{drain} --dry-run"), operator.sees()
         drained = operator.does(drain)
         left = operator.sees()[4]
         fourth.send(signal.SIGTERM)
@@ -162,6 +165,10 @@ def test_a_fourth_broker_gets_its_share_and_is_taken_out_again(
     shown = operator.does(describe)
 
     assert new == {1: 2, 2: 2, 3: 2, 4: 2}
+    assert planned == f"{NOTHING_MOVED}\n{said.replace('partitions moved', 'partitions would move')}"
+    assert unmoved[4]["replicas"] == 2
+    assert drain_planned == f"{NOTHING_MOVED}\n{drained.replace('4 holds', '4 would hold')}"
+    assert undrained[4]["replicas"] > 4
     assert "to broker 4: " in said
     assert old[4] + new[4] == 4
     assert max(offsets.values()) - min(offsets.values()) <= 1

@@ -225,12 +225,18 @@ timeout_option = click.option(
     show_default=True, help="How long to wait for the partitions to have moved.",
 )  # fmt: skip
 
+dry_run_option = click.option("--dry-run", is_flag=True, help="Say what would move, and move nothing.")
+NOTHING_MOVED = "nothing is moved; without --dry-run this would be done:"
+
 
 @command.command("drain")
 @broker_arguments
 @timeout_option
+@dry_run_option
 @asks_cluster
-def drain_command(ask: AskCluster, broker_ids: tuple[int, ...], timeout_s: float) -> CommandResult:
+def drain_command(
+    ask: AskCluster, broker_ids: tuple[int, ...], timeout_s: float, dry_run: bool
+) -> CommandResult:
     """Move all partitions away from brokers.
 
     Others get their replicas and lead what they lead. They may run or not. While one runs new topics, and
@@ -249,18 +255,27 @@ def drain_command(ask: AskCluster, broker_ids: tuple[int, ...], timeout_s: float
         moves = moves_away(leaving, await settled(admin, topics), placeable(found))
         if not isinstance(moves, list):
             raise CoterieError(f"{brokers_text(leaving)} cannot be drained: {moves.text}")
-        await carry_out(admin, moves)
+        held = {broker for broker, count in counts_of(topics)[1].items() if count}
+        await carry_out(admin, moves, dry_run=dry_run)
+        if dry_run:
+            return Moved(moves, []), held
         there = kept(topics, await until_away(admin, leaving, timeout_s, f"on {brokers_text(leaving)}"))
-        return moves_of(moves, there), {broker for broker, count in counts_of(topics)[1].items() if count}
+        return moves_of(moves, there), held
 
     (moves, deleted), held = ask(drain)
+    lines = [NOTHING_MOVED] if dry_run else []
+    lines += [*lines_of(moves), *lines_of_fewer(moves), *lines_of_empty(moves, held, leaving)]
+    lines += [*lines_of_deleted(deleted), line_of_drained(leaving, held, dry_run=dry_run)]
+    return CommandResult({"brokers": leaving, "moved": documents_of(moves), "dry_run": dry_run}, lines)
+
+
+def line_of_drained(leaving: Sequence[int], held: Collection[int], *, dry_run: bool) -> str:
+    """Return the line about brokers that are drained, or would be, and which of them `held` none before."""
     empty = [one for one in leaving if one not in held]
-    lines = [*lines_of(moves), *lines_of_fewer(moves), *lines_of_empty(moves, held, leaving)]
-    lines += lines_of_deleted(deleted)
-    lines.append(f"{brokers_text(leaving)} {hold(leaving)} no partitions")
-    if empty:
-        lines[-1] += ", and held none" if empty == leaving else f"; {brokers_text(empty)} held none"
-    return CommandResult({"brokers": leaving, "moved": documents_of(moves)}, lines)
+    line = f"{brokers_text(leaving)} {'would hold' if dry_run else hold(leaving)} no partitions"
+    if not empty:
+        return line
+    return f"{line}, and held none" if empty == leaving else f"{line}; {brokers_text(empty)} held none"
 
 
 def lines_of_fewer(moves: Sequence[ReplicaMove]) -> Iterator[str]:
@@ -309,9 +324,10 @@ class Balanced(NamedTuple):
     help="With --replicas: those of this topic alone; may be repeated.",
 )  # fmt: skip
 @timeout_option
+@dry_run_option
 @asks_cluster
 def balance_command(
-    ask: AskCluster, replicas: int | None, only_topics: tuple[str, ...], timeout_s: float
+    ask: AskCluster, replicas: int | None, only_topics: tuple[str, ...], timeout_s: float, dry_run: bool
 ) -> CommandResult:
     """Give each broker its share of the partitions.
 
@@ -334,7 +350,9 @@ def balance_command(
             moves += moves_to_balance(some, brokers, replicas, only_topics)
             partitions += some
         balanced = balanced_by(moves, partitions, brokers)
-        await carry_out(admin, moves)
+        await carry_out(admin, moves, dry_run=dry_run)
+        if dry_run:
+            return balanced
         wanted = {one.name: one.replicas for one in moved(partitions, moves)}
         live = {one.broker_id for one in brokers if not one.fenced}
         led = {name: after for name, after in wanted.items() if after[0] in live}
@@ -346,8 +364,8 @@ def balance_command(
     elected = [{**name._asdict(), "leader": leader} for name, leader in found.elected.items()]
     waiting = [{"broker": one, "preferred": count} for one, count in found.waiting.items()]
     return CommandResult(
-        {"moved": documents_of(found.moves), "elected": elected, "away": waiting},
-        [*lines_of_balanced(found)],
+        {"moved": documents_of(found.moves), "elected": elected, "away": waiting, "dry_run": dry_run},
+        [*lines_of_balanced(found, dry_run=dry_run)],
     )
 
 
@@ -395,19 +413,22 @@ def balanced_by(
     return Balanced(moves, elected, waiting)
 
 
-def lines_of_balanced(found: Balanced) -> Iterator[str]:
+def lines_of_balanced(found: Balanced, *, dry_run: bool = False) -> Iterator[str]:
     """Yield lines about what has moved, what is led by its preferred leader now, and what waits for a fenced
-    broker.
+    broker; or about what would be so.
     """
+    if dry_run and (found.moves or found.elected):
+        yield NOTHING_MOVED
     yield from lines_of(found.moves)
     more = [move.name for move in found.moves if len(move.after) > len(move.before)]
     if more:
         yield f"with more replicas than before: {partitions_text(by_topic(more))}"
     for broker in sorted({*found.elected.values()}):
         names = [name for name, leader in found.elected.items() if leader == broker]
-        yield f"led by broker {broker} now, their preferred leader: {partitions_text(by_topic(names))}"
+        moment = "then" if dry_run else "now"
+        yield f"led by broker {broker} {moment}, their preferred leader: {partitions_text(by_topic(names))}"
     if found.moves:
-        yield f"{counted(len(found.moves), 'partition')} moved"
+        yield f"{counted(len(found.moves), 'partition')} {'would move' if dry_run else 'moved'}"
     elif not found.elected and not found.deleted:
         yield f"each {'live ' if found.waiting else ''}broker has its share already"
     yield from lines_of_deleted(found.deleted)

@@ -41,16 +41,17 @@ async def settled(admin: Admin, topics: Sequence[DescribedTopic]) -> list[Placed
     return [one for one in placed(topics) if one.name not in moving]
 
 
-async def carry_out(admin: Admin, moves: Sequence[ReplicaMove]) -> None:
+async def carry_out(admin: Admin, moves: Sequence[ReplicaMove], *, dry_run: bool = False) -> None:
     """Have partitions be moved, but for those of topics that were deleted meanwhile. Raises `CoterieError`
-    where brokers keep their partitions for themselves.
+    where brokers keep their partitions for themselves, which a dry run finds out by moving none.
     """
     from coterie.client.errors import Unsupported
 
     if not moves:
         return
     try:
-        await admin.alter_partition_reassignments({move.name: move.after for move in moves})
+        sent = [] if dry_run else moves
+        await admin.alter_partition_reassignments({move.name: move.after for move in sent})
     except Unsupported as error:
         raise CoterieError(f"nothing is moved: {error}; {HELD_IN_FILES}") from error
     except RefusedBy as refusal:

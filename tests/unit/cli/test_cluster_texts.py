@@ -9,8 +9,10 @@ from coterie.base.ids import TopicPartition
 from coterie.broker.placement.model import Broker
 from coterie.broker.placement.moving import PlacedPartition, ReplicaMove
 from coterie.cli.cluster import (
+    NOTHING_MOVED,
     WithoutLeader,
     balanced_by,
+    line_of_drained,
     lines_of,
     lines_of_balanced,
     lines_of_cut_off,
@@ -134,6 +136,23 @@ def test_balance_tells_what_is_led_by_its_preferred_leader_whether_that_was_away
         "led by broker 1 now, their preferred leader: fleet 0",
     ]
     assert balanced(fleet(((1, 2), 1), ((2, 1), 2))) == ["each broker has its share already"]
+
+
+def test_a_dry_run_says_what_would_be():
+    def planned(partitions: list[PlacedPartition]) -> list[str]:
+        moves = moves_to_balance(partitions, BROKERS, None)
+        return [*lines_of_balanced(balanced_by(moves, partitions, BROKERS), dry_run=True)]
+
+    assert planned(fleet(((1,), 1), ((1,), 1), ((2, 1), 1), ((1, 2), 1))) == [
+        NOTHING_MOVED,
+        "led by broker 2, which had a replica: fleet 3",
+        "led by broker 2 then, their preferred leader: fleet 2",
+        "1 partition would move",
+    ]
+    assert planned(fleet(((1,), 1), ((2,), 2))) == ["each broker has its share already"]
+    assert line_of_drained([1, 2], {1, 3}, dry_run=True) == (
+        "brokers 1, 2 would hold no partitions; broker 2 held none"
+    )
 
 
 def test_balance_gives_replicas_as_asked_and_each_broker_its_share_in_one_move():
