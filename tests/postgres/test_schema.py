@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from coterie.base.errors import CoterieError
 from coterie.cli import cli
+from coterie.storage.postgres import schema
 from coterie.storage.postgres.connecting import DatabaseAddress, connect
 from coterie.storage.postgres.facts import read_facts
 from coterie.storage.postgres.schema import (
@@ -149,6 +150,43 @@ def test_a_user_who_may_make_no_roles_owns_the_tables(server: Server, with_table
         server.sql("postgres", "DROP ROLE plain")
 
     assert (done.before, done.after, done.missing_roles) == (0, NEWEST, ())  # others have made the roles
+
+
+def test_roles_that_are_made_later_are_given_their_rights_by_the_next_migrate(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+):
+    """Found by a newcomer: whoever may make no roles makes the tables; an operator makes them then."""
+    database = server.new_database()
+    roles = (OWNER, BROKER, READER)
+    there = server.sql("postgres", "SELECT rolname FROM pg_roles WHERE rolname LIKE 'coterie%'").split()
+    address = DatabaseAddress(server.url(database, user="plain"))
+    server.sql("postgres", "CREATE ROLE plain LOGIN")
+    server.sql("postgres", f"GRANT CREATE ON DATABASE {database} TO plain")
+    for role in there:  # of the server's other databases, whose tables keep theirs
+        server.sql("postgres", f"ALTER ROLE {role} RENAME TO aside_{role}")
+    try:
+        made = asyncio.run(migrate(address))
+        assert (made.before, made.after, made.missing_roles) == (0, NEWEST, roles)
+        for role in roles:
+            server.sql("postgres", f"CREATE ROLE {role}")
+
+        done = asyncio.run(migrate(address))
+
+        assert (done.before, done.missing_roles) == (NEWEST, ())
+        for role, wanted in ((BROKER, "t|t|t"), (READER, "t|t|f")):
+            on_table = f"has_table_privilege('{role}', 'coterie.lanes', "
+            asked = f"has_schema_privilege('{role}', 'coterie', 'USAGE')"
+            asked += f", {on_table}'SELECT'), {on_table}'UPDATE')"
+            assert server.sql(database, f"SELECT {asked}") == wanted
+        later = Migration(NEWEST + 1, "ALTER TABLE cluster ADD COLUMN later integer; CREATE TABLE new ()")
+        monkeypatch.setattr(schema, "migrations", lambda: (later,))
+        assert asyncio.run(migrate(address)).after == NEWEST + 1  # by the tables' owner, who is not the role
+        assert server.sql(database, f"SELECT has_table_privilege('{READER}', 'coterie.new', 'SELECT')") == "t"
+    finally:
+        server.sql(database, f"DROP OWNED BY plain, {', '.join(roles)}")
+        server.sql("postgres", f"DROP OWNED BY plain; DROP ROLE plain, {', '.join(roles)}")
+        for role in there:
+            server.sql("postgres", f"ALTER ROLE aside_{role} RENAME TO {role}")
 
 
 def test_a_user_who_may_make_no_tables_is_told_what_is_to_be_granted(server: Server, with_tables: str):

@@ -385,8 +385,10 @@ def held(server: Server, database: str) -> Iterator[None]:
     with ThreadPoolExecutor(1) as beside:
         holding = beside.submit(server.sql, database, hold)
         until(lambda: server.sql("postgres", f"SELECT count(*) FROM ({SESSIONS}) AS s WHERE {SLEEPS}") != "0")
-        yield
-        server.sql("postgres", SHUT_OUT % database)
+        try:
+            yield
+        finally:  # or a test that fails waits here for a minute
+            server.sql("postgres", SHUT_OUT % database)
         assert holding.exception() is not None
 
 

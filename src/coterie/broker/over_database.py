@@ -66,7 +66,7 @@ LISTENER = "PLAINTEXT"
 FIRST_APIS = (0, 1, 2, 3, *GROUP_APIS, 22, 24, 25, 26, 27, 28)
 LEVEL = 0
 """What the brokers of this software can rely on of each other."""
-STOPPED_EARLY = "stopped before it was ready: %s"
+STOPPED_WAITING = "stopped before it was ready: %s"
 NOT_REACHED = "it waited for the database %s, which is not reached: %s"
 NOT_ANSWERED = (
     "it waited for the database, which answers, but not all that a broker asks before it serves: %s"
@@ -197,7 +197,7 @@ class MemberProcess:
         else:
             away = self._outage.reason
             waits = NOT_ANSWERED % (self._engine.locks.wait or PERHAPS_LOCKED)
-            log.warning(STOPPED_EARLY, NOT_REACHED % (self._direct, away) if away else waits)
+            log.warning(STOPPED_WAITING, NOT_REACHED % (self._direct, away) if away else waits)
         return await self._ended
 
     def _prepare(self, host: str, port: int) -> None:

@@ -72,7 +72,10 @@ def lines_of_migration(done: Migrated) -> Iterator[str]:
         yield f"cluster {done.cluster_id}: the tables are made, of schema {done.after}"
     if done.missing_roles:
         missing = ", ".join(done.missing_roles)
-        yield f"not there, and not to be made by this user: {missing}; one with CREATEROLE may"
+        yield (
+            f"not there, and not to be made by this user: {missing}; one with CREATEROLE may, and this"
+            " command, run once more, gives them their rights"
+        )
 
 
 @command.command("describe")

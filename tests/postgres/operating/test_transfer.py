@@ -439,6 +439,8 @@ def test_only_what_is_new_or_empty_is_written_to(address: DatabaseAddress, tmp_p
     (full / "letter.txt").write_text("")
     (tmp_path / "empty.unfinished" / "half").write_text("")
 
+    with pytest.raises(CoterieError, match=r"letter\.txt is a file; name a folder that is new or empty"):
+        write_out(address, full / "letter.txt")
     with pytest.raises(CoterieError, match="full is not empty"):
         write_out(address, full)
     write_out(address, empty)

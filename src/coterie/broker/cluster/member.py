@@ -65,8 +65,9 @@ AWAY = (
     " at once only then; a second signal ends this broker"
 )
 ANSWER_WITHIN_MS = 2_500
-"""How long a statement is waited for, from when those before it are answered: longer than an engine waits for
-its own locks.
+"""How long a statement is waited for, from when those before it are answered: longer than an engine has it
+wait for one lock that somebody keeps (`LOCK_TIMEOUT_MS` of PostgreSQL's), whose refusal is an answer. One
+that takes longer otherwise, as it meets several such locks, costs the session.
 """
 RETRY_MS = 100
 NEVER = 1 << 62

@@ -61,6 +61,8 @@ def new_directory(directory: Path) -> Iterator[Path]:
     """
     try:
         place = directory.resolve()  # also of ".", which has no name, and of a link, which no folder replaces
+        if place.exists() and not place.is_dir():
+            raise CoterieError(f"{directory} is a file; name a folder that is new or empty")
         if place.exists() and any(place.iterdir()):
             raise CoterieError(f"{directory} is not empty; name a folder that is new or empty")
         unfinished = place.with_name(place.name + UNFINISHED)

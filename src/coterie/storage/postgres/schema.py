@@ -29,6 +29,13 @@ MIGRATED_WITHIN_MS = 60_000
 RIGHTS = {BROKER: "SELECT, INSERT, UPDATE, DELETE", READER: "SELECT"}
 MAY_MAKE_ROLES = "SELECT rolsuper OR rolcreaterole FROM pg_roles WHERE rolname = current_user"
 IS_MEMBER = "SELECT pg_has_role($1, 'MEMBER')"
+OWNER_OF_SCHEMA = "SELECT pg_get_userbyid(nspowner)::text FROM pg_namespace WHERE nspname = 'coterie'"
+LACKS_RIGHTS = """
+SELECT NOT has_schema_privilege($1::text, 'coterie', 'USAGE') OR EXISTS (
+    SELECT FROM pg_class, unnest($2::text[]) AS wanted
+    WHERE relnamespace = 'coterie'::regnamespace AND relkind IN ('r', 'p')
+    AND NOT has_table_privilege($1::text, pg_class.oid, wanted))
+"""
 TO_GRANT = (
     "who makes the tables needs GRANT CREATE ON DATABASE, and who changes them"
     f" GRANT {OWNER}; with CREATEROLE the user makes the roles, too"
@@ -128,10 +135,12 @@ async def _migrate(connection: asyncpg.Connection, *, only_if_empty: bool) -> Mi
         for migration in migrations():
             if migration.schema > before:
                 await _carry_out(connection, migration, missing)
+        await _give_rights(connection, missing)
     else:  # at once: who starts meanwhile sees no tables, or those of the newest schema
         async with connection.transaction():
             for migration in migrations():
                 await _carry_out(connection, migration, missing)
+            await _give_rights(connection, missing)
     cluster = await read_cluster(connection)
     assert cluster is not None
     return Migrated(before, cluster.schema, cluster.cluster_id, missing)
@@ -150,20 +159,39 @@ async def _make_roles(connection: asyncpg.Connection) -> tuple[str, ...]:
 
 
 async def _carry_out(connection: asyncpg.Connection, migration: Migration, missing: tuple[str, ...]) -> None:
-    """Run one migration, as the owner of the tables where that can be, and give the others their rights."""
-    owned = OWNER not in missing and await connection.fetchval(IS_MEMBER, OWNER)
+    """Run one migration, as the owner of the tables where that can be."""
     async with connection.transaction():
         if migration.schema == 1:
+            owned = OWNER not in missing and await connection.fetchval(IS_MEMBER, OWNER)
             owner = OWNER if owned else "CURRENT_USER"
             await connection.execute(f"CREATE SCHEMA coterie AUTHORIZATION {owner}")
-        if owned:
-            await connection.execute(f"SET LOCAL ROLE {OWNER}")
+        await _act_as_owner(connection)
         await connection.execute("SET LOCAL search_path = coterie")
         await connection.execute(migration.text)
         if migration.schema == 1:
             await connection.execute(NEW_CLUSTER, uuid_text(uuid4()))
         await connection.execute("UPDATE cluster SET schema = $1", migration.schema)
-        for role, rights in RIGHTS.items():
-            if role not in missing:
-                await connection.execute(f"GRANT USAGE ON SCHEMA coterie TO {role}")
-                await connection.execute(f"GRANT {rights} ON ALL TABLES IN SCHEMA coterie TO {role}")
+
+
+async def _give_rights(connection: asyncpg.Connection, missing: tuple[str, ...]) -> None:
+    """Let brokers and readers use the tables, where they may not yet: those of a migration are new, and a
+    role that this user could not make may have been made by another since.
+    """
+    for role, rights in RIGHTS.items():
+        if role in missing or not await connection.fetchval(LACKS_RIGHTS, role, rights.split(", ")):
+            continue
+        async with connection.transaction():
+            await _act_as_owner(connection)
+            await connection.execute(f"GRANT USAGE ON SCHEMA coterie TO {role}")
+            await connection.execute(f"GRANT {rights} ON ALL TABLES IN SCHEMA coterie TO {role}")
+
+
+async def _act_as_owner(connection: asyncpg.Connection) -> None:
+    """Be the tables' owner until the transaction ends, where that is another role of which this user is a
+    member. Tables that were made before there was one of ours belong to who made them.
+    """
+    owner = await connection.fetchval(OWNER_OF_SCHEMA)
+    if await connection.fetchval(IS_MEMBER, owner):
+        await connection.execute(
+            f"SET LOCAL ROLE {await connection.fetchval('SELECT quote_ident($1)', owner)}"
+        )
