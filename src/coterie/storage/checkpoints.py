@@ -197,6 +197,11 @@ class Checkpoints:
         if partition in self._named:
             self.save()
 
+    def last_offsets(self) -> dict[TopicPartition, int]:
+        """Return up to where each partition had records, when this was last written down."""
+        ends = self._load(HIGH_WATERMARKS) or {}
+        return {name: max(ends.get(name, 0), self.flushed.get(name, 0)) for name in {*ends, *self.flushed}}
+
     def keep_only(self, partitions: Container[TopicPartition]) -> None:
         """Forget all others: their directories are gone."""
         for partition in self._known():

@@ -63,6 +63,12 @@ nobody knows. May raise `OfAnotherTopic`.
 """
 
 
+GONE = (
+    "%s is not there any more, with its records up to offset %d: the partition begins anew, empty. Was that"
+    " not meant, stop this broker, and put the directory back in its place, before more is written"
+)
+
+
 class OfAnotherTopic(Exception):
     """A directory holds the log of another topic than the one that is known by its name."""
 
@@ -148,6 +154,8 @@ class Store:
         self._doomed: list[tuple[int, str]] = []
         # Logs that are deleted, or were never finished, whose directories the disk would not give up.
         self._left_over: set[TopicPartition] = set()
+        # Logs that nobody deleted, and that are not there all the same: up to where they had records.
+        self._gone: dict[TopicPartition, int] = {}
         self._closed = False
         self.was_closed = False
         """Whether it was closed before by who doubted nothing, so that nothing can be missing."""
@@ -202,6 +210,11 @@ class Store:
                 self.logs[found] = self._open(found, self._config_of(found, configs), clean=clean)
             elif not self._is_free(found):
                 log.warning("%s/%s is no partition of ours and is left alone", self.path, name)
+        self._gone = {
+            name: offset
+            for name, offset in self.checkpoints.last_offsets().items()
+            if offset > 0 and name not in self.logs and not any(one.startswith(f"{name}.") for one in names)
+        }
         self.checkpoints.keep_only(self.logs)
         self.in_doubt = not clean and bool(self.logs)
         if clean:
@@ -305,6 +318,8 @@ class Store:
             with suppress(OSError):
                 self._make_free(name)
             raise StorageFailed(f"{self._directory(name)}: {error.strerror or error}") from error
+        if offset := self._gone.pop(name, 0):
+            log.error(GONE, made.directory, offset)
         self.logs[name] = made
         return made
 

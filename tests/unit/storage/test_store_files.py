@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -305,3 +306,42 @@ def test_a_log_of_very_many_small_segments_is_opened_after_a_kill_with_few_files
     assert sum(segment._file is not None for segment in log._segments) < 6
     assert offsets(log) == list(range(100))
     store.close()
+
+
+def began_anew(path: Path, caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return what is said where the directory is opened and the log made that is not there."""
+    caplog.clear()
+    store = FileStore.open(path, now_ms=NOW)
+    store.create_log(*ORDERS, TOPIC_ID, a_config())
+    store.close()
+    return [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+
+
+def test_a_partition_s_directory_that_is_gone_is_told_when_it_is_made_anew(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    """Found by a breaker: the records were gone without a word, as with Apache Kafka."""
+    store = FileStore.open(tmp_path, now_ms=NOW)
+    store.create_log(*ORDERS, TOPIC_ID, a_config()).append(a_batch("a", "b"), now_ms=NOW)
+    store.close()
+    shutil.rmtree(tmp_path / str(ORDERS))
+
+    (said,) = began_anew(tmp_path, caplog)
+
+    assert said.startswith(f"{tmp_path}/orders-0 is not there any more, with its records up to offset 2:")
+    shutil.rmtree(tmp_path / str(ORDERS))
+    assert began_anew(tmp_path, caplog) == []  # nothing was in it
+
+
+@pytest.mark.parametrize("ended", [FileStore.close, FileStore.abandon])
+def test_a_partition_that_was_deleted_is_not_told_to_be_gone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, ended: Callable[[FileStore], None]
+):
+    store = FileStore.open(tmp_path, now_ms=NOW)
+    store.create_log(*ORDERS, TOPIC_ID, a_config()).append(a_batch("a", "b"), now_ms=NOW)
+    store.close()
+    store = FileStore.open(tmp_path, now_ms=NOW)
+    store.delete_log(*ORDERS, now_ms=NOW)
+    ended(store)
+
+    assert began_anew(tmp_path, caplog) == []
