@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -13,6 +14,11 @@ from bench.brokers import Kafka, free_port
 
 from coterie.base.ids import TopicPartition
 from coterie.client import Admin, Consumer, Producer
+from coterie.client.net.addresses import Address
+from coterie.spark.source import tasks
+from coterie.spark.source.offsets import Range
+from coterie.spark.source.options import parse
+from coterie.wire.api.fetched import Fetched
 
 __all__ = ["RACK_CHECKS", "two_racks"]
 
@@ -22,6 +28,8 @@ BOTH, EACH = "on-both", "on-each"
 RECORDS = 200
 WITHIN_S = 30.0
 TRIES = 300
+FROM_RACK = 0.95
+"""At least such a part of the bytes comes from the rack."""
 
 Addresses = Mapping[str, str]
 """Where the node of each rack is."""
@@ -129,9 +137,37 @@ async def shared(addresses: Addresses) -> None:
             await asyncio.gather(one.getmany(timeout_ms=100), two.getmany(timeout_ms=100))
 
 
+class CountingReader(tasks.Reader):
+    """A task's reader that counts the bytes of records that each broker sends."""
+
+    def __init__(self, task: tasks.TaskPartition) -> None:
+        super().__init__(task)
+        self.sent: Counter[str] = Counter()
+
+    def received(self, answer: Fetched, address: Address) -> dict[TopicPartition, tasks.FetchedRange]:
+        self.sent[str(address)] += sum(len(part.records) for part in answer.partitions)
+        return super().received(answer, address)
+
+
+async def read_by_task(addresses: Addresses, rack: str, *, source: str) -> None:
+    """Read all as a Spark task does, and expect that nearly all bytes came from the node of `source`."""
+    options = {"kafka.bootstrap.servers": addresses["a"], "subscribe": BOTH, "kafka.client.rack": rack}
+    settings = tasks.FetchSettings.of(parse(options, streaming=False))
+    task = tasks.TaskPartition([Range(BOTH, 0, 0, RECORDS)], {}, settings)
+    reader = CountingReader(task)
+    batches = await asyncio.to_thread(lambda: list(reader.batches()))
+    got = [row["value"] for batch in batches for row in batch.to_pylist()]
+    assert got == [b"%d" % number for number in range(RECORDS)], f"{len(got)} records came"
+    share = reader.sent[source] / reader.sent.total()
+    assert share >= FROM_RACK, f"{share:.2f} of the bytes came from {source}: {dict(reader.sent)}"
+
+
 RACK_CHECKS: Mapping[str, Callable[[Addresses], Awaitable[None]]] = {
     "rack-of-the-follower": lambda at: read_from(at, "b", source=at["b"]),
     "rack-of-the-leader": lambda at: read_from(at, "a", source=at["a"]),
     "no-rack": lambda at: read_from(at, None, source=at["a"]),
     "racks-in-a-group": shared,
+    "task-in-the-rack-of-the-follower": lambda at: read_by_task(at, "b", source=at["b"]),
+    "task-in-the-rack-of-the-leader": lambda at: read_by_task(at, "a", source=at["a"]),
+    "task-in-no-rack": lambda at: read_by_task(at, "", source=at["a"]),
 }

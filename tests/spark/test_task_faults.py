@@ -40,6 +40,7 @@ def settings_for(*addresses, **more):
         columns=("partition", "offset"),
         source=NO_MEMBER,
         isolation=0,
+        rack="",
         fetch_max_bytes=1 << 20,
         partition_max_bytes=1 << 20,
         **named,

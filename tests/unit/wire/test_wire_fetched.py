@@ -17,7 +17,7 @@ from coterie.wire.api.entities import (
     entity,
     response_type,
 )
-from coterie.wire.api.fetched import FetchedPartition, read_fetched
+from coterie.wire.api.fetched import READ_REPLICA_FROM, FetchedPartition, read_fetched
 from coterie.wire.records.visible import AbortedTransaction
 
 VERSIONS = range(7, 13)
@@ -25,7 +25,9 @@ INT32, INT64 = st.integers(0, 2**31 - 1), st.integers(0, 2**63 - 1)
 ABORTED = st.lists(st.builds(AbortedTransaction, INT64, INT64), max_size=3)
 PARTITIONS = st.lists(
     st.builds(
-        FetchedPartition, st.sampled_from(["a", "flights", "ü"]), INT32, st.just(6), ABORTED, st.binary()
+        FetchedPartition,
+        *(st.sampled_from(["a", "flights", "ü"]), INT32, st.just(6), ABORTED, st.binary()),
+        st.integers(-1, 2**31 - 1),
     ),
     max_size=4,
 )
@@ -50,6 +52,7 @@ def encoded(version: int, partitions: list[FetchedPartition], error_code: int = 
                     aborted_transactions=tuple(
                         build(nested("AbortedTransaction"), **each._asdict()) for each in one.aborted
                     ),
+                    preferred_read_replica=one.preferred_replica,
                     records=one.records,
                 ),
             ),
@@ -67,6 +70,8 @@ def test_an_answer_says_what_was_put_into_it(version, partitions, error_code):
 
     correlation_id, answer = read_fetched(frame, version=version)
 
+    if version < READ_REPLICA_FROM:
+        partitions = [one._replace(preferred_replica=-1) for one in partitions]
     assert (correlation_id, answer.error_code, answer.partitions) == (41, error_code, partitions)
 
 

@@ -80,6 +80,8 @@ class SourceOptions:
     fetch_max_bytes: int = 4 << 20
     partition_max_bytes: int = 4 << 20
     isolation: int = 0
+    rack: str = ""
+    """Where tasks run whose executor does not say so itself; "": they fetch from leaders."""
     idle: tuple[str, ...] = ()
     """Names that were set and have no effect here."""
     warnings: tuple[str, ...] = ()
@@ -124,6 +126,7 @@ def parse(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         fetch_max_bytes=one["kafka.fetch.max.bytes"],
         partition_max_bytes=one["kafka.max.partition.fetch.bytes"],
         isolation=ISOLATION[one["kafka.isolation.level"]],
+        rack=one["kafka.client.rack"],
         idle=one.without_effect("idle", "misleading", *(() if streaming else ("stream",))),
         warnings=tuple(one.warnings()),
     )

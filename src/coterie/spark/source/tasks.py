@@ -31,6 +31,7 @@ from coterie.client.net.addresses import Address
 from coterie.client.net.plain_socket import BlockingConnection
 from coterie.client.settings import ClientSettings, Security
 from coterie.spark.source.columns import NO_MEMBER, SourceMember, TaskRange, columns_to_decode, select_columns
+from coterie.spark.source.near_replicas import NearReplicas
 from coterie.spark.source.offsets import DataLoss, Range
 from coterie.spark.source.options import SourceOptions
 from coterie.spark.worker_reuse import settle
@@ -38,6 +39,8 @@ from coterie.wire.api.apis import ApiKey
 from coterie.wire.api.fetched import Fetched, FetchedPartition, read_fetched
 
 BACKOFF_S = 0.1
+REPLICA_BEHIND_S = 1
+"""So long a follower may have nothing of what its leader has: it is a fetch behind, or cut off."""
 
 log = logging.getLogger("coterie.spark")
 
@@ -50,6 +53,7 @@ class FetchSettings:
     columns: tuple[str, ...]
     source: SourceMember
     isolation: int
+    rack: str
     fetch_max_bytes: int
     partition_max_bytes: int
     poll_timeout_ms: int
@@ -125,6 +129,9 @@ class Reader:
     def __init__(self, task: TaskPartition) -> None:
         self.settings = task.settings
         self.leaders = dict(task.leaders)
+        self.near = NearReplicas(task.settings.client, task.settings.rack)
+        self.nodes: dict[int, Address] = {}
+        """Where each broker is, as far as that was asked."""
         self.brokers = list(dict.fromkeys((*task.settings.client.addresses, *task.leaders.values())))
         """Whom to ask for leaders, who did not answer the last time last."""
         self.left = {one.at: one for one in task.ranges}
@@ -141,9 +148,10 @@ class Reader:
             self.progress_at += time.monotonic() - handed_at
 
     def batches_of_all(self) -> Iterator[pa.RecordBatch]:
-        """Yield all records, leader by leader, until nothing is left."""
+        """Yield all records, broker by broker, until nothing is left."""
         while self.left:
-            address = self.leader_of(next(iter(self.left)))
+            at = next(iter(self.left))
+            address = self.near.of(at) or self.leader_of(at)
             try:
                 yield from self.batches_of(address)
             except (Disconnected, ClientTimeout) as error:
@@ -156,7 +164,7 @@ class Reader:
         return self.leaders[at]
 
     def batches_of(self, address: Address) -> Iterator[pa.RecordBatch]:
-        """Yield the records of what is left that this leader has."""
+        """Yield the records of what is left that this broker is to be asked for."""
         self.lost.clear()
         connection = self.take(address)
         try:
@@ -213,11 +221,12 @@ class Reader:
     def send(
         self, connection: BlockingConnection, address: Address, ahead: Mapping[TopicPartition, int]
     ) -> None:
-        """Ask for what is left on this leader, if anything is, behind what is about to be handed out."""
+        """Ask for what is left on this broker, if anything is, behind what is about to be handed out."""
         positions = {}
         for at, one in self.left.items():
             position = ahead.get(at, one.first)
-            if position < one.until and self.leaders.get(at) == address and at not in self.lost:
+            source = self.near.of(at) or self.leaders.get(at)
+            if position < one.until and source == address and at not in self.lost:
                 positions[at] = position
         if not positions:
             return
@@ -232,6 +241,7 @@ class Reader:
                 max_bytes=settings.fetch_max_bytes,
                 partition_max_bytes=settings.partition_max_bytes,
                 isolation=settings.isolation,
+                rack=self.near.rack,
             ),
             read_fetched,
         )
@@ -254,18 +264,41 @@ class Reader:
         known = len(self.leaders)
         for part in answer.partitions:
             one = self.left.get(TopicPartition(part.topic, part.partition))
-            if one is not None and self.accepts(one, Code(part.error_code)):
+            if one is not None and self.accepts(one, Code(part.error_code), address):
+                self.go_near(one.at, part.preferred_replica)
                 planned = self.planned(one, part)
                 got[one.at] = FetchedRange(one, planned)
                 if planned.next_offset > one.first:
                     self.progress_at = time.monotonic()
         self.check_progress(address)
+        if self.is_near(address) and time.monotonic() - self.progress_at > REPLICA_BEHIND_S:
+            self.near.give_up(address)
         if len(self.leaders) < known:
             time.sleep(BACKOFF_S)
         return got
 
-    def accepts(self, one: Range, code: Code) -> bool:
-        """Return whether there are records. What is out of range is noted; it is seen to after the rest."""
+    def is_near(self, address: Address) -> bool:
+        """Return whether something of what is left is asked of this broker instead of its leader."""
+        return any(self.near.of(at) == address for at in self.left)
+
+    def go_near(self, at: TopicPartition, node_id: int) -> None:
+        """Ask the replica from now on that the leader names, if it names one."""
+        if node_id < 0:
+            return
+        if node_id not in self.nodes:
+            self.ask_leaders()
+        if node_id in self.nodes and self.nodes[node_id] != self.leaders.get(at):
+            self.near.prefer(at, self.nodes[node_id])
+        else:  # or it would be named again and again
+            self.near.rack = ""
+
+    def accepts(self, one: Range, code: Code, address: Address) -> bool:
+        """Return whether there are records. What is out of range is noted; it is seen to after the rest. What
+        a replica refuses its leader is asked for, which alone knows for sure.
+        """
+        if code and self.leaders.get(one.at) != address:
+            self.near.give_up(address)
+            return False
         if code is not Code.OFFSET_OUT_OF_RANGE:
             return self.agrees(one.at, code, f"Fetch of {one.at} at offset {one.first}")
         if self.settings.fail_on_data_loss:
@@ -328,6 +361,8 @@ class Reader:
         """Look for the leaders anew after a connection broke; give up when it takes too long."""
         if time.monotonic() - self.progress_at > self.settings.poll_timeout_ms / 1000:
             raise error
+        if self.is_near(address):
+            self.near.give_up(address)
         for at in [at for at, leader in self.leaders.items() if leader == address]:
             del self.leaders[at]
         time.sleep(BACKOFF_S)
@@ -360,6 +395,7 @@ class Reader:
 
     def learn(self, found: messages.Metadata) -> None:
         """Take over where the leaders are, and which brokers there are."""
+        self.nodes.update(found.brokers)
         self.brokers += [one for one in found.brokers.values() if one not in self.brokers]
         for at in self.left:
             topic = found.topics.get(at.topic)

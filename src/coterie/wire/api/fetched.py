@@ -25,6 +25,8 @@ class FetchedPartition(NamedTuple):
     error_code: int
     aborted: list[AbortedTransaction]
     records: bytes
+    preferred_replica: int = -1
+    """The broker to fetch from instead, which is in the rack that was named (KIP-392); -1: none."""
 
 
 class Fetched(NamedTuple):
@@ -60,11 +62,10 @@ def partition_of(walk: "Walk", topic: str, version: int) -> FetchedPartition:
     """Return the next partition."""
     number, error_code, *_ = walk.numbers(PARTITION)
     aborted = [aborted_of(walk) for _ in range(walk.count())]
-    if version >= READ_REPLICA_FROM:
-        walk.numbers(INT32)
+    preferred = walk.numbers(INT32)[0] if version >= READ_REPLICA_FROM else -1
     records = walk.blob(INT32)
     walk.tags()
-    return FetchedPartition(topic, number, error_code, aborted, records)
+    return FetchedPartition(topic, number, error_code, aborted, records, preferred)
 
 
 def aborted_of(walk: "Walk") -> AbortedTransaction:
