@@ -109,8 +109,20 @@ def command(
             _say(f"note: {note}")
         if settings.data_directory:
             sys.exit(_serve(given, processes, log_level, given_up))
+        _note_store_of_variable()
         with _temporary_directory() as temporary:
             sys.exit(_serve(given | {"log.dirs": temporary}, processes, log_level, given_up))
+
+
+def _note_store_of_variable() -> None:
+    """Say so where a database is named by the variable that other commands read, and topics go elsewhere."""
+    from coterie.cli.store import STORE_VARIABLE
+
+    if os.environ.get(STORE_VARIABLE):
+        _say(
+            f'note: {STORE_VARIABLE} is read by coterie store alone; --store "${STORE_VARIABLE}" has this'
+            " broker serve from that database"
+        )
 
 
 def _settings_of(given: Mapping[str, str]) -> BrokerSettings:

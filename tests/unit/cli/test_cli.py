@@ -279,6 +279,24 @@ def test_a_port_that_is_taken_is_one_sentence(kept: bool, tmp_path: Path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_database_that_only_the_variable_names_is_said_not_to_be_used_where_no_place_is_given(
+    kept: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A newcomer's topics went into a directory that was deleted at the end."""
+    monkeypatch.setenv("COTERIE_STORE", "postgresql://localhost/coterie")
+    data = ("--data", str(tmp_path / "data")) if kept else ()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        ended = run("serve", "--listen", f"127.0.0.1:{taken.getsockname()[1]}", *data)
+
+    note = (
+        'coterie: note: COTERIE_STORE is read by coterie store alone; --store "$COTERIE_STORE" has this'
+        " broker serve from that database\n"
+    )
+    assert ended.stderr.startswith(note) == (not kept)
+
+
+@pytest.mark.slow
 def test_where_the_port_is_taken_a_directory_of_logs_is_not_touched(tmp_path: Path):
     log = tmp_path / "data" / "t-0" / f"{0:020}.log"
     log.parent.mkdir(parents=True)
