@@ -1,6 +1,7 @@
 """Logs in files, in the layout of Apache Kafka's own data directory: `DATA/<topic>-<partition>/`."""
 
 import os
+from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -36,7 +37,7 @@ class FileStore(Store):
         """
         where = os.fspath(path)
         try:
-            os.makedirs(where, exist_ok=True)
+            _make_lasting(where, OsDisk(durable=durable))
             lock = DirectoryLock(where)
         except OSError as error:
             taken = isinstance(error, FileExistsError)
@@ -62,6 +63,17 @@ class FileStore(Store):
     def release(self) -> None:
         """Unlock the directory."""
         self._lock.release()
+
+
+def _make_lasting(directory: str, disk: OsDisk) -> None:
+    """Make a directory, and what it lies in, as far as they are missing. A loss of power leaves what is
+    written there no name to be found by until those that they lie in are flushed.
+    """
+    path = Path(directory).absolute()
+    missing = [one for one in (path, *path.parents) if not one.exists()]
+    os.makedirs(path, exist_ok=True)
+    for made in reversed(missing):
+        disk.sync_directory(str(made.parent))
 
 
 def unusable(directory: str, error: OSError) -> str:

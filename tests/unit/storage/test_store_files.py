@@ -345,3 +345,23 @@ def test_a_partition_that_was_deleted_is_not_told_to_be_gone(
     ended(store)
 
     assert began_anew(tmp_path, caplog) == []
+
+
+def test_directories_that_are_made_are_flushed_in_those_that_they_lie_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Or a loss of power takes the whole directory, with records that were flushed."""
+    flushed: list[str] = []
+    flush = OsDisk.sync_directory
+
+    def noted(disk: OsDisk, path: str) -> None:
+        flush(disk, path)
+        flushed.append(path)
+
+    monkeypatch.setattr(OsDisk, "sync_directory", noted)
+    FileStore.open(tmp_path / "a" / "b", now_ms=NOW).close()
+    assert flushed[:2] == [str(tmp_path), str(tmp_path / "a")]
+
+    flushed.clear()
+    FileStore.open(tmp_path / "a" / "b", now_ms=NOW).close()
+    assert {*flushed} == {str(tmp_path / "a" / "b")}
