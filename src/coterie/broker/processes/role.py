@@ -9,7 +9,6 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
@@ -105,8 +104,13 @@ class OneOfSeveral:
     # -- the store
 
     @property
+    def _root(self) -> str:
+        """The directory in which those of all brokers are."""
+        return os.path.dirname(self._settings.data_directory)
+
+    @property
     def _metadata(self) -> str:
-        return f"{Path(self._settings.data_directory).parent}/{METADATA}"
+        return f"{self._root}/{METADATA}"
 
     def check(self, directory: str) -> None:
         """Do nothing: the parent has."""
@@ -117,9 +121,9 @@ class OneOfSeveral:
         """
         delta = self._read_metadata()
         self._image = Image().after(delta)
-        root, broker_id = os.path.dirname(settings.data_directory), settings.node_id
-        if lost := lost_by(OsDisk(), root, self._image, broker_id):
-            raise DirectoryUnusable(said_of_lost(root, broker_id, lost))
+        broker_id = settings.node_id
+        if lost := lost_by(OsDisk(), self._root, self._image, broker_id):
+            raise DirectoryUnusable(said_of_lost(self._root, broker_id, lost))
         store = FileStore.open(
             settings.data_directory,
             now_ms=now_ms,

@@ -24,7 +24,9 @@ Job: TypeAlias = Callable[[Connection], Awaitable[T]]
 WARNING = "01000"
 LOCKED = "55P03"
 PASSING = ("40001", "40P01", LOCKED)
-"""Others were faster, or kept a lock: the same is done again."""
+"""Others were faster, or kept a lock, which is not said as a refusal is. The same is done again, but for a
+change that was `LOCKED` out: whoever asked for it is told.
+"""
 BEGIN_WITHIN_S = 10.0
 """So long the first job may take. Whoever asked for the connection has asked for another by then, and would
 for another still: where a table is locked, until the server takes no more.
