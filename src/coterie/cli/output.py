@@ -171,6 +171,35 @@ def run_until_stopped(work: Coroutine[Any, Any, None]) -> None:
         run_async(stoppable())
 
 
+@contextmanager
+def saying_what_is_left(sentence: Callable[[], str]) -> Iterator[None]:
+    """Have SIGTERM and SIGHUP end the block as Ctrl-C does, and say then what is left. The exit code is the
+    one that shells have for the signal.
+    """
+    heard: list[int] = []
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        heard.append(number)
+        on_interrupt = signal.getsignal(signal.SIGINT)
+        if not callable(on_interrupt):  # ignored, as beneath `nohup ... &`, which is no reason to go on
+            raise KeyboardInterrupt
+        on_interrupt(signal.SIGINT, frame)
+
+    before = {}
+    with suppress(ValueError):  # not the main thread
+        before = {number: signal.signal(number, stop) for number in stop_signals()}
+    try:
+        yield
+    except KeyboardInterrupt:
+        click.echo(plain(f"coterie: {sentence()}"), err=True)
+        if heard:
+            click.get_current_context().exit(128 + heard[0])
+        raise
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def when_output_closes(then: Callable[[], object]) -> None:
     """Call `then` once whoever reads our output through a pipe has gone, as `head` does.
 

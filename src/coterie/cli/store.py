@@ -16,7 +16,7 @@ from coterie.base.plain import counted
 from coterie.cli.hints import Family
 from coterie.cli.numbers import WholeNumber
 from coterie.cli.options import CommandResult, output_option, show
-from coterie.cli.output import run_async
+from coterie.cli.output import run_async, saying_what_is_left
 
 if TYPE_CHECKING:
     from coterie.broker.transfer.dumping import Dumped
@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 
 ID_MAX = 2**31 - 1
 STORE_VARIABLE = "COTERIE_STORE"
+LOAD_STOPPED = (
+    "stopped: all of it is brought in or nothing, and nothing unless it was just done; run it again, which"
+    " says so where the topics are there"
+)
 url_argument = click.argument("url", metavar="URL", envvar=STORE_VARIABLE)
 
 
@@ -166,7 +170,7 @@ def load_command(directory: Path, url: str, brokers: str | None, output: str) ->
 
     ids = broker_ids(brokers)
     check_used(directory)
-    with opened_directory(str(directory)) as contents:
+    with saying_what_is_left(lambda: LOAD_STOPPED), opened_directory(str(directory)) as contents:
         done = run_async(load(address, contents, ids))
     show(CommandResult(done._asdict(), lines_of_loading(done)), output)
 
@@ -206,7 +210,7 @@ def dump_command(places: tuple[str, ...], node_id: int, output: str) -> None:
     address = address_of(url)
     from coterie.broker.transfer.dumping import dump, new_directory
 
-    with new_directory(directory) as unfinished:
+    with saying_what_is_left(lambda: left_of_dump(directory)), new_directory(directory) as unfinished:
         done = run_async(dump(address, unfinished, node_id))
     show(CommandResult({**done._asdict(), "directory": str(directory)}, lines_of_dump(done)), output)
 
@@ -226,6 +230,19 @@ def url_and_directory(places: Sequence[str]) -> tuple[str, Path]:
     if not url:
         raise click.UsageError("Missing argument 'URL'.")
     return url, Path(directory)
+
+
+def left_of_dump(directory: Path) -> str:
+    """Return the sentence about a dump that was stopped."""
+    from coterie.broker.transfer.dumping import unfinished_of
+
+    unfinished = unfinished_of(directory)
+    if not unfinished.exists():
+        return "stopped; run it again"
+    return (
+        f"stopped: what was written until then is {unfinished}, which no broker is to open; remove it, or run"
+        " this again, which begins anew"
+    )
 
 
 def lines_of_dump(done: Dumped) -> Iterator[str]:

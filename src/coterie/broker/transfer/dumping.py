@@ -60,12 +60,12 @@ def new_directory(directory: Path) -> Iterator[Path]:
     Raises `CoterieError`.
     """
     try:
-        place = directory.resolve()  # also of ".", which has no name, and of a link, which no folder replaces
+        place = directory.resolve()
         if place.exists() and not place.is_dir():
             raise CoterieError(f"{directory} is a file; name a folder that is new or empty")
         if place.exists() and any(place.iterdir()):
             raise CoterieError(f"{directory} is not empty; name a folder that is new or empty")
-        unfinished = place.with_name(place.name + UNFINISHED)
+        unfinished = unfinished_of(place)
         if unfinished.exists():
             with _alone_in(unfinished):
                 shutil.rmtree(unfinished)
@@ -82,6 +82,12 @@ def new_directory(directory: Path) -> Iterator[Path]:
                 raise
     except OSError as error:
         raise CoterieError(unusable(str(directory), error)) from error
+
+
+def unfinished_of(directory: Path) -> Path:
+    """Return the folder that becomes the directory once it is whole."""
+    place = directory.resolve()  # also of ".", which has no name, and of a link, which no folder replaces
+    return place.with_name(place.name + UNFINISHED)
 
 
 @contextmanager
