@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import socket
 import subprocess
@@ -11,10 +12,13 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Event
 from typing import NamedTuple
 
 import pytest
 from bench.brokers import free_port
+from bench.database_proxy import Proxy
 from bench.postgres import Server
 from bench.store_cluster import StoreBroker
 
@@ -416,6 +420,64 @@ def test_a_broker_that_is_stopped_before_it_serves_says_what_it_waited_for(
     assert code == 0
     assert "stopped before it was ready: it waited for the database" in said
     assert ("which is not reached: " in said, "which answers, but not all" in said) == (away, not away)
+
+
+class PoolerThatGoes(Proxy):
+    """Lets the first through who connects, and has all others wait."""
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        accepted = asyncio.ensure_future(super()._accept(reader, writer))
+        await asyncio.sleep(0)  # this one is beyond the gate, if it was open
+        self.open.clear()
+        await accepted
+
+
+async def pool(server: Server, ports: SimpleQueue[int], over: Event) -> None:
+    """Be such a pooler until it is over."""
+    pooler = PoolerThatGoes(server.port)
+    await pooler.start()
+    ports.put(pooler.port)
+    await asyncio.to_thread(over.wait)
+    pooler.open.set()  # whoever waits is cut off with the others
+    await asyncio.sleep(0.5)
+    await pooler.stop()
+
+
+@contextmanager
+def pooler_that_goes(server: Server) -> Iterator[int]:
+    """Yield the port of such a pooler."""
+    ports, over = SimpleQueue[int](), Event()
+    with ThreadPoolExecutor(1) as beside:
+        going = beside.submit(lambda: asyncio.run(pool(server, ports, over)))
+        try:
+            yield ports.get(timeout=10)
+        finally:
+            over.set()
+        going.result()
+
+
+def test_a_broker_whose_pooler_has_gone_is_stopped_before_it_serves_within_seconds_and_as_asked(
+    server: Server, tmp_path: Path
+) -> None:
+    """It waited for ten seconds, after which supervisors kill, and ended with exit code 1."""
+    database = server.new_database()
+    with pytest.raises(SystemExit):
+        main(["store", "migrate", server.url(database)])
+
+    with pooler_that_goes(server) as port:
+        broker = StoreBroker(
+            1, server.url(database, port=port), tmp_path / "log", {}, direct=server.url(database)
+        )
+        broker.begin()
+        until(lambda: "broker epoch 1 begins" in broker.log)
+        broker.send(signal.SIGTERM)
+        stopped_s = time.monotonic()
+        code = broker.wait()
+
+    said = broker.log.splitlines()[-1]
+    assert code == 0
+    assert time.monotonic() - stopped_s < 8
+    assert "stopped before it was ready: it waited for its connections for writing to postgresql://" in said
 
 
 def test_a_database_that_a_broker_serves_from_is_not_taken_for_a_backups(

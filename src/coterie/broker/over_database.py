@@ -72,6 +72,11 @@ NOT_ANSWERED = (
     "it waited for the database, which answers, but not all that a broker asks before it serves: %s"
 )
 PERHAPS_LOCKED = "somebody may keep a lock there"
+NOT_WRITABLE = "it waited for its connections for writing to %s, which are not there yet"
+UNREADY_LEAVES_WITHIN_S = 3.0
+"""So long a broker that was never ready waits for what it writes, when it is stopped: nobody waits for that,
+and supervisors kill after 10 seconds.
+"""
 TWICE = "asked to stop twice: the others take over what this broker leads, once the database tells them"
 
 
@@ -167,6 +172,7 @@ class MemberProcess:
         self._ended: asyncio.Future[str] = loop.create_future()
         self._started: asyncio.Future[None] = loop.create_future()
         self._stop_requests = StopRequests()
+        self._lacked = ""  # what it waited for, where it was stopped before it was ready
 
     async def run(self) -> int:
         """Serve until the broker's life is over; return the exit code. Raises `CannotServe`."""
@@ -183,6 +189,8 @@ class MemberProcess:
             await self._close()
         if sentence:  # nothing is said behind it
             log.error("%s (exit code 1)", sentence)
+        elif self._lacked:
+            log.warning(STOPPED_WAITING, self._lacked)
         return 1 if sentence else 0
 
     async def _run(self, server: asyncio.Server, host: str, port: int) -> str:
@@ -195,10 +203,16 @@ class MemberProcess:
         elif self._ended.result():
             raise CannotServe(self._ended.result())
         else:
-            away = self._outage.reason
-            waits = NOT_ANSWERED % (self._engine.locks.wait or PERHAPS_LOCKED)
-            log.warning(STOPPED_WAITING, NOT_REACHED % (self._direct, away) if away else waits)
+            self._lacked = self._waited_for()
         return await self._ended
+
+    def _waited_for(self) -> str:
+        """Return the sentence about what kept the broker from being ready."""
+        if away := self._outage.reason:
+            return NOT_REACHED % (self._direct, away)
+        if self._store.lanes:  # they are made when all else is there
+            return NOT_WRITABLE % self._store.log_dir
+        return NOT_ANSWERED % (self._engine.locks.wait or PERHAPS_LOCKED)
 
     def _prepare(self, host: str, port: int) -> None:
         """Make all that the broker consists of; it listens there."""
@@ -273,7 +287,14 @@ class MemberProcess:
             self._exit(TWICE)
             return
         log.info("stopping")
+        if not self._started.done():
+            self._loop.call_later(UNREADY_LEAVES_WITHIN_S, self._give_up_unready)
         self._clustered.member.terminate()
+
+    def _give_up_unready(self) -> None:
+        """End as asked where what it lacked has not come meanwhile; with it, it leaves in order."""
+        if not self._started.done():
+            self._exit("")
 
     def _exit(self, sentence: str) -> None:
         if not self._ended.done():

@@ -214,7 +214,7 @@ class SerialConnection:
             if isinstance(failure, Failed) and not self._over:
                 self._say_refused(failure)
         except Exception as error:
-            if not self._over:  # as above
+            if not self._over and not self._connection.is_closed():  # as above; or it was closed just now
                 log.exception("a job on the database has failed")
             failure = Broken(f"{type(error).__name__}: {error}")
         self._task = None
