@@ -41,6 +41,7 @@ LIVE = ("topics", "records", "groups", "transactions", "conformance", "java", "k
 # Start brokers of their own; the longest first, as they share the lanes.
 ALONE = (
     "clients_on_kafka",
+    "long_tests",
     "kills",
     "consistency",
     "crashes",

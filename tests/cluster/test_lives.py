@@ -9,7 +9,7 @@ from cluster.planted import FAULTS, SEEDS, hunt
 from cluster.world import Process, World
 from coterie.broker.cluster.lifecycle import Phase
 
-MANY = range(0, 100, 20)
+MANY = range(0, 60, 20)
 
 
 @pytest.mark.slow

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from pipeline.report.history import rebalances_of, spans_of
@@ -13,8 +15,15 @@ from pipeline.watch.story import Rebalance
 from coterie.history.from_story import history_of_story
 from coterie.history.tables import History, Stall
 
+ROOT = Path(__file__).resolve().parents[2]
+EVENTS = 20_000
 START_MS = 1_790_000_000_000
 A, B, C = "spark-a", "spark-b", "foreign"
+
+
+def command(run: Path) -> list[str]:
+    """Return the words that run the main job there, on a part of the flights."""
+    return [sys.executable, "-m", "pipeline.run", "--events", str(EVENTS), "--run", str(run)]
 
 
 def at(seconds: float) -> int:

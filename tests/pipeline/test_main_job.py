@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
-import sys
-import time
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pipeline.plan import GROUP, MEMBERS, Paths
-from pipeline.processes.process_tree import living
 from pipeline.report.verify import by_carrier, read_table
 
 from coterie.cli.history import histories_in
 
-ROOT = Path(__file__).resolve().parents[2]
-EVENTS = 20_000
+from job_runs import EVENTS, ROOT, command
 
-pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.timeout(700)]
-
-
-def command(run: Path) -> list[str]:
-    return [sys.executable, "-m", "pipeline.run", "--events", str(EVENTS), "--run", str(run)]
+# Three Spark applications: an eighth of what all other tests of make test take.
+pytestmark = [pytest.mark.interop, pytest.mark.spark, pytest.mark.timeout(700)]
 
 
 @pytest.fixture(scope="module")
@@ -108,20 +100,3 @@ def test_the_picture_is_there(paths: Paths):
     assert "spark-b fell silent" in paths.page.read_text()
     assert "With static members and sessions of 45 s there would have been" in paths.page.read_text()
     assert paths.drawing.read_text().startswith("<svg")
-
-
-def test_an_interrupted_job_leaves_no_process_behind(tmp_path: Path):
-    paths = Paths(tmp_path / "run")
-    job = subprocess.Popen(
-        command(paths.root), cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
-    until = time.monotonic() + 200
-    while not paths.log("spark-b").exists() and time.monotonic() < until:
-        time.sleep(0.05)
-
-    job.send_signal(signal.SIGINT)
-    said, _ = job.communicate(timeout=200)
-
-    assert job.returncode == 130, said
-    assert "interrupted" in said
-    assert not [process for process in living() if str(tmp_path) in process.command]

@@ -22,7 +22,7 @@ from coterie.broker.runtime.topic_shards import ShardsOfTopic
 from coterie.broker.runtime.transactions import Ending, TransactionHost
 from coterie.coordinator.txn.settings import RETRY_MS
 
-SEEDS = 90
+SEEDS = 50
 Plant = Callable[[pytest.MonkeyPatch], None]
 
 

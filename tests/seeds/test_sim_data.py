@@ -21,7 +21,7 @@ from coterie.broker.runtime.leadership import ElectedLeaders
 from coterie.broker.runtime.purgatory import Purgatory
 from coterie.storage.log.partition import PartitionLog
 
-SEEDS = range(40)
+SEEDS = range(25)
 SEEN_LEAST = 5
 MARKS = ("told who leads", "sent to the leader", "served", "hurried", "overlapped", "move", "crash")
 

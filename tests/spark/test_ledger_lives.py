@@ -35,7 +35,7 @@ from coterie.spark.ledger.tables import (
 
 from .test_ledger import held, rows
 
-LIVES, FIRST = int(os.environ.get("LIVES", "110")), int(os.environ.get("FIRST", "0"))
+LIVES, FIRST = int(os.environ.get("LIVES", "60")), int(os.environ.get("FIRST", "0"))
 PARTITIONS = 2
 commit_for_real = DeltaTable.create_write_transaction
 

@@ -37,7 +37,7 @@ def run_commands(text: str) -> None:
         assert ended.value.code == 0, words
 
 
-@pytest.mark.slow
+@pytest.mark.interop  # half a minute of both cores
 @pytest.mark.timeout(600)
 def test_the_examples_run(
     names: dict[str, Any], tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
