@@ -8,10 +8,9 @@ import time
 from pathlib import Path
 
 import pytest
+from job_runs import ROOT, command
 from pipeline.plan import Paths
 from pipeline.processes.process_tree import living
-
-from job_runs import ROOT, command
 
 
 @pytest.mark.slow

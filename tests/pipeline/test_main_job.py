@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import pytest
+from job_runs import EVENTS, ROOT, command
 from pipeline.plan import GROUP, MEMBERS, Paths
 from pipeline.report.verify import by_carrier, read_table
 
 from coterie.cli.history import histories_in
-
-from job_runs import EVENTS, ROOT, command
 
 # Three Spark applications: an eighth of what all other tests of make test take.
 pytestmark = [pytest.mark.interop, pytest.mark.spark, pytest.mark.timeout(700)]
