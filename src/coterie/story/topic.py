@@ -39,7 +39,14 @@ MEMBERS_MAX = 1_000  # of a rebalance: the lists of a larger one would be too lo
 # One is read in one go: more would be felt by a heartbeat. It is recorded as what cannot be read.
 ASSIGNMENT_READ_MAX, SUBSCRIPTION_READ_MAX = 40 << 10, 256 << 10
 BATCH_BYTES, RECORD_BYTES = 1 << 10, 32  # what the batch and each record take beside keys and values
-QUEUE_MAX, QUEUE_BYTES_MAX = 100_000, 64 << 20
+QUEUE_MAX, QUEUE_BYTES_MAX = 100_000, 64 << 20  # of what was not read yet
+READY_MAX, READY_BYTES_MAX = 100_000, 64 << 20  # of records, while there is no partition to write them to
+# One round writes no more of those that have waited: some 10 ms.
+RECORDS_OF_A_ROUND, BYTES_OF_A_ROUND = 2_000, 2 << 20
+NO_ROOM = (
+    f"more has waited than is kept until this broker leads a partition of {STORY_TOPIC};"
+    " `coterie cluster balance` has it lead what it is preferred for"
+)
 LISTS: Mapping[str, Any] = {"members": {}, "joined": [], "left": [], "who": []}
 
 T = TypeVar("T")
@@ -91,7 +98,7 @@ class StoryTopic:
     """Writes rebalances to the log and, unless `coterie.story.enable` is off, moves too to the topic.
 
     They go to a partition of the topic that this broker leads: those of a group to one, while its coordinator
-    stays. As long as the broker leads none, but is to, they wait.
+    stays. As long as the broker leads none, but is to, they wait. For the log a rebalance never waits.
     """
 
     def __init__(self, parts: StoryParts) -> None:
@@ -100,6 +107,9 @@ class StoryTopic:
         self._queue_bytes = 0
         self._queue_weight = 0
         self._current: Pieces[Record | None] | None = None
+        self._ready: deque[Record] = deque()
+        """What was read, and waits to be written; not yet placed in a batch."""
+        self._ready_bytes = 0
         self._added = 0
         self._awaited: deque[tuple[int, Callable[[], None]]] = deque()  # by how many are to be written
         self._scheduled = False
@@ -110,7 +120,7 @@ class StoryTopic:
         if isinstance(what, Move) and not self._parts.settings.coterie_story_enable:
             return
         if len(self._queue) >= QUEUE_MAX or self._queue_bytes + what.weight > QUEUE_BYTES_MAX:
-            self._lost += 1
+            self._lose(1, "more happens than can be read")
             return
         self._queue.append(what)
         self._added += 1
@@ -122,6 +132,7 @@ class StoryTopic:
     def flush(self) -> None:
         """Write what is left: the broker stops."""
         while self._left():
+            self._read_some()
             self._write_some()
 
     def when_written(self, done: Callable[[], None]) -> None:
@@ -133,6 +144,9 @@ class StoryTopic:
 
     def _left(self) -> int:
         """Return the number of moves and rebalances that are not written, or not whole."""
+        return len(self._ready) + self._unread()
+
+    def _unread(self) -> int:
         return len(self._queue) + (self._current is not None)
 
     def _tell_who_waits(self) -> None:
@@ -146,15 +160,15 @@ class StoryTopic:
         self._parts.purgatory.arm("story", self._parts.clock.now_ms() + pause_ms, self._round)
 
     def _round(self, _: object, now_ms: int) -> None:
-        self._scheduled = False
-        if self._is_coming():
-            self._later(PAUSE_MS)
-            return
+        self._scheduled = waits = False
         try:
-            self._write_some()
+            self._read_some()
+            waits = bool(self._ready) and self._is_coming()
+            if not waits:
+                self._write_some()
         finally:  # whatever becomes of one, the others are written
             if self._left():
-                self._later(ROUND_MS)
+                self._later(PAUSE_MS if waits and not self._unread() else ROUND_MS)
             self._tell_who_waits()
 
     def _is_coming(self) -> bool:
@@ -171,25 +185,13 @@ class StoryTopic:
         except (StorageFailed, OSError):  # which is said when something is to be written
             return False
 
-    def _write_some(self) -> None:
-        """Write so much at once that no heartbeat notices."""
-        records: list[Record] = []
-        size = 0
-        bytes_max = self._bytes_max()
-        for record in self._records(bytes_max):
-            assert record.value is not None
-            if size + len(record.value) > bytes_max:
-                self._write(records)
-                records, size = [], 0
-            records.append(record._replace(offset=len(records)))
-            size += len(record.value) + len(record.key or b"") + RECORD_BYTES
-        if records:
-            self._write(records)
-
-    def _records(self, bytes_max: int) -> Iterator[Record]:
-        """Yield the records that one round makes; a rebalance may take many rounds."""
+    def _read_some(self) -> None:
+        """Read, log and make records of so much at once that no heartbeat notices; a rebalance may take many
+        rounds.
+        """
         left = min(WEIGHT_OF_A_ROUND_MAX, max(WEIGHT_OF_A_ROUND, self._queue_weight // ROUNDS_WANTED))
-        while left > 0 and self._left():
+        bytes_max = self._bytes_max()
+        while left > 0 and self._unread():
             if self._current is None:
                 what = self._queue.popleft()
                 self._queue_bytes -= what.weight
@@ -200,7 +202,42 @@ class StoryTopic:
             except StopIteration as over:
                 self._current = None
                 if over.value is not None:
-                    yield over.value
+                    self._have_ready(over.value)
+
+    def _have_ready(self, record: Record) -> None:
+        size = size_of(record)
+        if len(self._ready) >= READY_MAX or self._ready_bytes + size > READY_BYTES_MAX:
+            self._lose(1, NO_ROOM)
+            return
+        self._ready.append(record)
+        self._ready_bytes += size
+
+    def _write_some(self) -> None:
+        """Write so much at once that no heartbeat notices."""
+        bytes_max = self._bytes_max()
+        batch: list[Record] = []
+        size = 0
+        for record in self._taken():
+            fitting = refitted(record, bytes_max)
+            added = size_of(fitting)
+            if batch and size + added > bytes_max:
+                self._write(batch)
+                batch, size = [], 0
+            batch.append(fitting._replace(offset=len(batch)))
+            size += added
+        if batch:
+            self._write(batch)
+
+    def _taken(self) -> Iterator[Record]:
+        """Yield the records that one round writes, which wait no more."""
+        size = 0
+        for _ in range(min(RECORDS_OF_A_ROUND, len(self._ready))):
+            if size > BYTES_OF_A_ROUND:
+                return
+            record = self._ready.popleft()
+            self._ready_bytes -= size_of(record)
+            size += size_of(record)
+            yield record
 
     def _in_pieces(self, what: Move | EndedRebalance, bytes_max: int) -> Pieces[Record | None]:
         """Return a record of a move or a rebalance, not yet placed in a batch; None if it is for no topic."""
@@ -268,13 +305,29 @@ class StoryTopic:
                 STORY_TOPIC, number, build_batch(records), now_ms=now_ms, origin="coordinator"
             )
         except (AppendRefused, StorageFailed, OSError) as refused:
-            if not self._lost:
-                log.warning("the story of the groups is not written for now: %s", refused)
-            self._lost += len(records)
+            self._lose(len(records), refused)
             return
         if self._lost:
             log.warning("the story of the groups is written again; %s lost", counted(self._lost, "record"))
             self._lost = 0
+
+    def _lose(self, records: int, why: object) -> None:
+        """Count records that are not written, and say why with the first of them."""
+        if not self._lost:
+            log.warning("the story of the groups is not written for now: %s", why)
+        self._lost += records
+
+
+def size_of(record: Record) -> int:
+    """Return about the bytes that a record takes."""
+    return len(record.value or b"") + len(record.key or b"") + RECORD_BYTES
+
+
+def refitted(record: Record, bytes_max: int) -> Record:
+    """Return the record, or what the topic takes of it, which may be less than when the record was made."""
+    if record.value is None or len(record.value) <= bytes_max:
+        return record
+    return record._replace(value=fitted(json.loads(record.value), bytes_max))
 
 
 def fitted(document: dict[str, Any], bytes_max: int) -> bytes:

@@ -258,18 +258,19 @@ class TopicProposals:
             row.leader != me for row in self._topics.image.partitions(offsets.topic_id)
         ):
             return False
-        if name not in self._topics.claimed:
-            self._propose_own_partition(topic, me)
-        return True
+        return name in self._topics.claimed or self._propose_own_partition(topic, me)
 
-    def _propose_own_partition(self, topic: Topic, me: int) -> None:
-        placed = self.placed(1, factor=len(topic.replicas[0]))
+    def _propose_own_partition(self, topic: Topic, me: int) -> bool:
+        """Return whether a partition was proposed, with as many replicas as the others have, or as can be."""
+        live = sum(not broker.fenced for broker in self.brokers())
+        placed = self.placed(1, factor=min(len(topic.replicas[0]), live))
         if isinstance(placed, Problem):
-            return  # too few live for as many replicas as the others have
+            return False  # nobody lives: this broker is about to stop
         self._topics.claimed.add(topic.name)
         followers = [one for one in placed[0] if one != me][: len(placed[0]) - 1]
         change = AddPartitions(topic.topic_id, topic.partitions, ((me, *followers),))
         self._propose(change, partial(self._internal_answered, topic))
+        return True
 
     def _internal_answered(self, topic: Topic, answer: ChangeOutcome) -> None:
         self._topics.claimed.discard(topic.name)
