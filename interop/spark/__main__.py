@@ -69,6 +69,22 @@ def checkpoint_resumed(folder: Path, brokers: Brokers) -> None:
         assert app.places() == sorted(topic.places), f"after {form}: not each record once"
 
 
+def checkpoint_taken_into_a_group(folder: Path, brokers: Brokers) -> None:
+    """A query of Spark's own source, to which `kafka.group.id` was a label, goes on as a member by it."""
+    topic = Topic(brokers.kafka, "adopted", partitions=3)
+    topic.produce(100)
+    options = topic.options(**{"maxOffsetsPerTrigger": "40", "kafka.group.id": "adopting"})
+    app = Application(folder, "adopted", format="kafka", options=options, trigger=NOW)
+    app.wanted["settings"] = {"spark.jars": connector_jars()}
+    app.run()
+    assert len(app.places()) == 100
+
+    topic.produce(60)
+    app.run(format="coterie")
+    assert app.places() == sorted(topic.places), "not each record once"
+    wait_for(lambda: topic.committed("adopting") == topic.ends(), what="all is committed")
+
+
 def three_applications(folder: Path, bootstrap: str, strategy: str) -> None:
     """Three share a topic; one is killed whole, comes back, and every record is accounted for."""
     topic = Topic(bootstrap, f"shared-{strategy}", partitions=6)
@@ -253,6 +269,7 @@ def long_tests(folder: Path, brokers: Brokers) -> None:
 Check = Callable[[Path, Brokers], Any]
 CHECKS: Mapping[str, Check] = {
     "checkpoint-of-spark-s-own-source": checkpoint_resumed,
+    "checkpoint-taken-into-a-group": checkpoint_taken_into_a_group,
     "three-applications-on-kafka": lambda folder, brokers: three_applications(
         folder, brokers.kafka, "cooperative-sticky"
     ),

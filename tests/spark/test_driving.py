@@ -6,7 +6,9 @@ import logging
 
 import pytest
 
-from .driving import play
+from coterie.spark.source.group.adopting import CheckpointAdoption
+
+from .driving import instead, play
 from .wrong_rules import FAULTS
 
 SEEDS = range(1_000, 1_060)
@@ -23,6 +25,7 @@ FINDS = {
     "what_is_owned_again": (97, 153, 228),
     "what_is_nobody_s": (10432, 11716, 14425),
 }
+LEFT_OUT = (28, 110, 114)
 # These are so rare that their seeds are lived through as they were found: with ends that nobody hears of.
 UNHEARD = {"what_is_owned_again", "what_is_nobody_s"}
 
@@ -43,6 +46,18 @@ def play_all(seeds, **given):
 @pytest.mark.parametrize("first", range(SEEDS.start, SEEDS.stop, 20))
 def test_whoever_dies_when_all_is_read_before_it_is_committed(first):
     play_all(range(first, first + 20), troubled_s=BRIEFLY_S)
+
+
+def test_a_checkpoint_of_spark_s_own_source_is_taken_along_and_nothing_is_lost():
+    play_all(range(20), troubled_s=BRIEFLY_S, adopts=True)
+
+
+def test_a_checkpoint_that_is_believed_for_what_a_replay_has_left_out_is_found_out():
+    async def is_done(self, membership, document):
+        return True
+
+    with instead(CheckpointAdoption, "is_done", is_done), pytest.raises(AssertionError, match=WRONG):
+        play_all(LEFT_OUT, troubled_s=BRIEFLY_S, adopts=True)
 
 
 @pytest.mark.parametrize("name", FAULTS)

@@ -153,8 +153,6 @@ def test_a_document_of_another_kind_or_group_is_refused_with_what_to_do():
 
     with pytest.raises(BadOffset, match=r"belongs to group 'g'.*new checkpoint"):
         GroupDocument.of(document, group="h")
-    with pytest.raises(BadOffset, match=r"without group\.id"):
-        GroupDocument.of({"t": {"0": 5}}, group="g")
     with pytest.raises(BadOffset, match=r"with group\.id"):
         read_plain(document)
 

@@ -246,6 +246,17 @@ def test_options_without_effect_that_make_one_believe_something_are_warned_of():
     assert parse({"kafka.bootstrap.servers": "h:1", "subscribe": "t"}, streaming=True).warnings == ()
 
 
+def test_a_label_of_spark_s_source_that_makes_a_member_here_is_warned_of():
+    given = {"kafka.bootstrap.servers": "h:1", "subscribe": "t", "kafka.group.id": "g"}
+
+    (warning,) = parse(given, streaming=True).warnings
+
+    assert "kafka.group.id=g makes this query a member" in warning
+    assert "leave it out" in warning
+    assert parse({**given, "group.id": "g"}, streaming=True).warnings == ()
+    assert parse(given, streaming=False).warnings == ()
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -1,5 +1,6 @@
 """Offset documents, and how much of what is there a batch takes. Pure."""
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import pairwise
@@ -7,6 +8,7 @@ from typing import Any, NamedTuple
 
 from coterie.base.errors import CoterieError
 from coterie.base.ids import TopicPartition
+from coterie.base.settings import shown
 
 # A task costs Spark some 27 ms: fewer rows than this are not worth another one.
 ROWS_PER_TASK = 25_000
@@ -89,12 +91,11 @@ class GroupDocument:
 
     @classmethod
     def of(cls, document: Mapping[str, Any], *, group: str) -> "GroupDocument":
-        """Return the document of this JSON, or raise BadOffset if it is none of this group's."""
+        """Return the document of this JSON: of a batch of this group's, or, from a query that had no group,
+        where it stands. Raise BadOffset for another group's, and for what is neither.
+        """
         if not is_a_groups(document):
-            raise BadOffset(
-                "the checkpoint holds offsets of a query without group.id; a query with one"
-                " takes its offsets from the group: start it with a new checkpoint"
-            )
+            return cls(group=group, positions=read_plain(document))
         if document["group"] != group:
             raise BadOffset(
                 f"the checkpoint belongs to group {document['group']!r}, and the query has group.id"
@@ -102,6 +103,30 @@ class GroupDocument:
             )
         known = {one.name for one in fields(cls)} & document.keys()
         return cls(**{name: READERS.get(name, unchanged)(document[name]) for name in known})
+
+    @classmethod
+    def of_batch(cls, start: Mapping[str, Any], end: Mapping[str, Any], *, group: str) -> "GroupDocument":
+        """Return the document of the batch between two offsets of the checkpoint: that of its end, unless it
+        was planned by a query that had no group, whose offsets say no ranges. Raises BadOffset.
+        """
+        document = cls.of(end, group=group)
+        if is_a_groups(end):
+            return document
+        stood = cls.of(start, group=group).positions
+        if not stood:
+            raise BadOffset(
+                "the checkpoint is of a query without group.id that has not finished its first batch, and"
+                " does not say where that began: start with a new checkpoint"
+            )
+        # What is new in the batch was read from its beginning.
+        begins = {at: stood.get(at, 0) for at in document.positions}
+        ranges = (Range(*at, begins[at], until) for at, until in sorted(document.positions.items()))
+        return cls(group=group, positions=begins, ranges=tuple(one for one in ranges if one.size > 0))
+
+    @property
+    def is_without_group(self) -> bool:
+        """Whether the checkpoint is of a query that had no group: Spark's own source's, or one of ours."""
+        return self.generation < 0 and bool(self.positions)
 
 
 def refuse_other_cluster(document: GroupDocument, here: str | None) -> None:
@@ -187,11 +212,17 @@ def read_plain(document: Mapping[str, Any]) -> dict[TopicPartition, int]:
             f"the checkpoint belongs to a query with group.id {document['group']!r};"
             " set it again, or start with a new checkpoint"
         )
-    return {
-        TopicPartition(topic, int(partition)): offset
-        for topic, each in document.items()
-        for partition, offset in each.items()
-    }
+    try:
+        return {
+            TopicPartition(topic, int(partition)): int(offset)
+            for topic, each in document.items()
+            for partition, offset in each.items()
+        }
+    except (AttributeError, TypeError, ValueError):
+        raise BadOffset(
+            f"the checkpoint holds offsets of another source ({shown(json.dumps(document))}), not"
+            ' {"topic":{"0":23}}: start with a new one'
+        ) from None
 
 
 def limited(ranges: Sequence[Range], most: int | None) -> tuple[Range, ...]:

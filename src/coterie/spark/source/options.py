@@ -5,7 +5,7 @@ Spark hands them over with lower-cased names. One that is not known is refused w
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -128,7 +128,7 @@ def parse(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         isolation=ISOLATION[one["kafka.isolation.level"]],
         rack=one["kafka.client.rack"],
         idle=one.without_effect("idle", "misleading", *(() if streaming else ("stream",))),
-        warnings=tuple(one.warnings()),
+        warnings=(*one.warnings(), *(label_warnings(one) if streaming else ())),
     )
     refuse_contradictions(options)
     return options
@@ -320,6 +320,17 @@ def member_of(options: Options) -> MemberSettings | None:
     if settings.heartbeat_interval_ms >= session_ms:
         raise BadOption("kafka.heartbeat.interval.ms must be less than kafka.session.timeout.ms")
     return settings
+
+
+def label_warnings(options: Options) -> Iterator[str]:
+    """Yield a warning where a query may be a member without knowing it."""
+    group_id = options.text("kafka.group.id")
+    if group_id is not None and options.text("group.id") is None:
+        yield (
+            f"option kafka.group.id={group_id} makes this query a member of that group, which assigns its"
+            " partitions and knows where it begins; to Spark's own source it is a label. Write group.id if"
+            " that is meant, or leave it out, and the query reads everything"
+        )
 
 
 def either(options: Options, name: str) -> str | None:

@@ -193,7 +193,7 @@ class MemberReader(StreamReader):
         """Return the tasks that read what `end` describes, less what others did after a crash."""
         if start == end:
             return []
-        document = GroupDocument.of(end, group=self.group)
+        document = GroupDocument.of_batch(start, end, group=self.group)
         groups = groups_of(document.ranges, self.options)
         pieces = [piece for group in groups for piece in group]
         left = dict(zip(pieces, self.ask(self.session.left_to_read(document, pieces)), strict=True))

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from coterie.base.ids import TopicPartition
 from coterie.client.net.cluster import Cluster
@@ -71,6 +72,14 @@ def matching(counts: Mapping[str, int], selection: Selection) -> list[TopicParti
         if selection.matches(topic)
         for partition in range(count)
     )
+
+
+def starting_for(bound: Bound, fresh: Iterable[TopicPartition]) -> Bound:
+    """Return the starting options cut to these partitions; one that they do not name starts at its
+    beginning, like a partition that is added to its topic later.
+    """
+    each = {one: bound.each[one] for one in fresh if one in bound.each}
+    return replace(bound, each=each, default=EARLIEST if bound.default is None else bound.default)
 
 
 async def resolved_offsets(

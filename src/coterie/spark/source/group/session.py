@@ -18,6 +18,7 @@ from coterie.client.member import Generation
 from coterie.client.member.runner import Membership
 from coterie.client.net.addresses import Address
 from coterie.spark.source.columns import NO_MEMBER, SourceMember
+from coterie.spark.source.group.adopting import CheckpointAdoption
 from coterie.spark.source.group.pacing import (
     LONGEST_WAIT_S,
     Barrier,
@@ -49,20 +50,13 @@ from coterie.spark.source.topics import (
     resolved_offsets,
     selected_partitions,
     servers_of,
+    starting_for,
 )
 
 log = logging.getLogger("coterie.spark")
 
 FIRST_JOIN = "the query started"
 BEGINNING = Bound(EARLIEST)
-
-
-def starting_for(bound: Bound, fresh: Iterable[TopicPartition]) -> Bound:
-    """Return the starting options cut to these partitions; one that they do not name starts at its
-    beginning, like a partition that is added to its topic later.
-    """
-    each = {one: bound.each[one] for one in fresh if one in bound.each}
-    return replace(bound, each=each, default=EARLIEST if bound.default is None else bound.default)
 
 
 class Seen(NamedTuple):
@@ -109,6 +103,7 @@ class GroupSession(Planner):
         """The name by which this process hears that batches are done; nothing where it does not."""
         self.reader = NO_MEMBER
         """Who reads the batch under way: a replayed one is read by the member of now."""
+        self._adoption = CheckpointAdoption(self.cluster, options)
         self._pace = PollIntervalCheck(self.settings)
         self._wait_log = WaitLog(self.settings.group_id)
 
@@ -201,7 +196,8 @@ class GroupSession(Planner):
         until = self.clock.time() + self.other_sources.longest_wait_s()
         while True:
             membership = await self.membership()
-            if await self._look(membership, last) and await self._settle(membership, last):
+            adopted = await self._adoption.is_done(membership, last)
+            if adopted and await self._look(membership, last) and await self._settle(membership, last):
                 planned = self._next(membership, last, most)
                 if planned is not None or (self.targets is not None and self._may_plan(membership)):
                     return planned
@@ -572,6 +568,8 @@ class GroupSession(Planner):
         """Join, and ask the group what is left of a batch that was logged and not finished."""
         while True:
             membership = await self.joined()
+            if not await self._adoption.is_done(membership, document):
+                continue
             generation = membership.generation
             self._recreated_topics(document)
             committed, notes = await self._noted({one.at for one in document.ranges})
@@ -586,7 +584,7 @@ class GroupSession(Planner):
                 owned=membership.owned,
                 mine=mine,
                 committed=committed,
-                fail_on_data_loss=self.options.fail_on_data_loss,
+                fail_on_data_loss=self.options.fail_on_data_loss and not document.is_without_group,
             )
             self._hold(membership)
             return left
