@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from coterie.client.admin.admin import Admin
 
 TIMEOUT_MS = 15_000
+ANSWER_WITHIN_MS = 5_000  # then another broker is asked: one that is silent leaves time for two more
 COMPLETION_TIMEOUT_MS = 1_000  # somebody has pressed the tab key
 QUOTED_OR_NAME = re.compile(r"""(?<!\w)(?:'[^']*'|"[^"]*")|(?<![\w.-])[\w.]*_\w+(?![\w-]|\.\w)""")
 Settings = dict[str, Any]
@@ -243,6 +244,16 @@ class AskCluster:
 
     settings: Settings
 
+    @property
+    def all_settings(self) -> Settings:
+        """The client's settings, with what commands have where nobody says otherwise."""
+        ours = {
+            "client_id": "coterie-cli",
+            "request_timeout_ms": ANSWER_WITHIN_MS,
+            "default_api_timeout_ms": TIMEOUT_MS,
+        }
+        return {**ours, **self.settings}
+
     def __call__(
         self,
         question: Callable[[Admin], Awaitable[Any]],
@@ -255,14 +266,8 @@ class AskCluster:
         """
         from coterie.client.admin.admin import Admin
 
-        ours = {
-            "client_id": "coterie-cli",
-            "request_timeout_ms": TIMEOUT_MS,
-            "default_api_timeout_ms": TIMEOUT_MS,
-        }
-
         async def run() -> Any:
-            async with Admin(**{**ours, **self.settings}) as admin:
+            async with Admin(**self.all_settings) as admin:
                 try:
                     return await question(admin)
                 except CoterieError as error:

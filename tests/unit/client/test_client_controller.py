@@ -6,10 +6,12 @@ import asyncio
 
 import pytest
 from cut_off_brokers import OFFERED, CutOffBrokers
+from hurried_loop import run_hurried
 
 from coterie.base.codes import Code
 from coterie.base.errors import RefusedBy
 from coterie.base.ids import TopicPartition
+from coterie.cli.options import AskCluster
 from coterie.client.admin.admin import Admin
 from coterie.client.admin.messages import FeatureLevels, Resource
 from coterie.client.errors import ClientTimeout, Disconnected
@@ -355,3 +357,65 @@ def test_who_was_asked_for_the_cluster_is_known(controllers):
 
     first = brokers.brokers[0].address
     assert (found.said_by, found.cut_off) == (first, None if controllers == (1, 1) else first)
+
+
+class SlowChange(CutOffBrokers):
+    """The first broker makes the first change, and answers nothing before it has, 8 s later. Whoever asks
+    for the same again is refused, for what is there.
+    """
+
+    def changed(self, broker_id, version):
+        self.code = Code.TOPIC_ALREADY_EXISTS if self.changes else Code.NONE
+        if not self.changes:
+            answers = self.brokers[0].may_answer
+            answers.clear()
+            asyncio.get_running_loop().call_later(8, answers.set)
+        return super().changed(broker_id, version)
+
+
+def command_admin(brokers: CutOffBrokers) -> Admin:
+    """Return an administrator as commands of the CLI have it, that is told all brokers."""
+    addresses = ",".join(str(one.address) for one in brokers.brokers)
+    return Admin(**AskCluster({"bootstrap_servers": addresses}).all_settings)
+
+
+@pytest.mark.parametrize("silent_from", ["before it connects", "when it is connected"])
+def test_a_broker_that_is_silent_costs_a_command_a_third_of_its_time_and_not_all_of_it(silent_from: str):
+    """Found by a reviewer: a request could take as long as the whole command, so nobody else was asked."""
+    brokers = CutOffBrokers(2, 2)
+    brokers.leader = 2
+    silent = brokers.brokers[0]
+
+    async def command():
+        clock = asyncio.get_running_loop()
+        async with brokers:
+            if silent_from == "before it connects":
+                silent.may_answer.clear()
+            began_s = clock.time()
+            try:
+                async with command_admin(brokers) as admin:
+                    found = await admin.list_topics()
+                    silent.may_answer.clear()
+                    found += await admin.list_topics()
+                    return [one.name for one in found], clock.time() - began_s
+            finally:
+                silent.may_answer.set()
+
+    names, took_s = run_hurried(command())
+
+    assert names == ["t", "t"]
+    assert 5 <= took_s < 6
+
+
+def test_a_change_that_takes_a_broker_longer_than_a_request_of_a_command_may_is_waited_for_all_the_same():
+    brokers = SlowChange(1, 1)
+    brokers.leader = 1
+
+    async def command():
+        async with brokers, command_admin(brokers) as admin:
+            return await admin.create_topic("t")
+
+    created = run_hurried(command())
+
+    assert (created.name, created.partitions) == ("t", 3)
+    assert brokers.changes == [1, 1]
