@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 from cut_off_brokers import CutOffBrokers
+from hurried_loop import run_hurried
 
 from coterie.base.ids import TopicPartition
 from coterie.client.net import cluster as asked
@@ -96,6 +97,58 @@ def test_while_the_others_are_silent_the_one_that_was_passed_over_is_asked_again
     found, _ = told(brokers, ask)
 
     assert found == ({}, {0: 2, 1: 2, 2: 2}, None)
+
+
+async def seconds_of(asked) -> float:
+    """How long an answer is waited for."""
+    began_s = asyncio.get_running_loop().time()
+    await asked
+    return round(asyncio.get_running_loop().time() - began_s, 1)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_one_that_is_silent_holds_up_the_answer_of_the_one_that_was_passed_over_once_in_a_while(
+    brokers: CutOffBrokers, known: bool
+):
+    """Found by a reviewer: each question waited a second for it."""
+    silent = brokers.brokers[1]
+
+    async def ask():
+        async with brokers:
+            cluster = brokers.cluster()
+            silent.may_answer.clear()
+            await cluster.metadata(["t"])
+            if known:
+                cluster.note_silent(silent.address)
+            took_s = [await seconds_of(cluster.metadata(["t"])) for _ in range(3)]
+            await asyncio.sleep(asked.SILENT_AGAIN_S)
+            took_s += [await seconds_of(cluster.metadata(["t"])) for _ in range(2)]
+            silent.may_answer.set()
+            await cluster.close()
+            return took_s
+
+    held_up_s = asked.OTHERS_WITHIN_S
+    assert run_hurried(ask()) == [0 if known else held_up_s, 0, 0, held_up_s, 0]
+
+
+def test_one_that_was_silent_and_is_well_again_is_asked_before_the_one_that_was_passed_over(
+    brokers: CutOffBrokers,
+):
+    """Whoever is cut off goes on answering: a client that asked it alone would never hear more."""
+
+    async def ask():
+        async with brokers:
+            cluster = brokers.cluster()
+            cluster.api_timeout_s = 2 * asked.SILENT_AGAIN_S
+            cluster.note_silent(brokers.brokers[1].address)
+            took_s = await seconds_of(cluster.leaders([T0]))
+            await cluster.close()
+            return took_s, cluster.passed_over
+
+    took_s, passed_over = run_hurried(ask())
+
+    assert took_s <= asked.SILENT_AGAIN_S + 1.1  # the longest pause between two tries
+    assert passed_over == brokers.brokers[0].address
 
 
 def test_a_producer_gets_its_id_from_another_broker_than_the_one_that_has_none_to_give(

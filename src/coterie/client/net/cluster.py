@@ -30,6 +30,8 @@ GROUPS_AT_ONCE = 500
 WITHOUT_LEADER = (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.LEADER_NOT_AVAILABLE)
 OTHERS_WITHIN_S = 1.0
 """How long others are asked, some of which may be dead, before one whose answer lacked something is again."""
+SILENT_AGAIN_S = 5.0
+"""How soon one that was silent is asked before such a one again: it may be well by now, and know more."""
 T = TypeVar("T")
 
 
@@ -59,8 +61,8 @@ class Cluster:
         """A broker that is asked last what any of them may answer: it could not tell what was wanted. One
         that is cut off, as from its database, goes on answering with what was before.
         """
-        self._silent: set[Address] = set()
-        """Those that have not answered in time, and not since either."""
+        self._silent: dict[Address, float] = {}
+        """Those that have not answered in time, and not since either; and when that was seen last."""
         self._teller: Address | None = None  # who has answered last what any of them may
         # whose coordinator was looked up last, and who has answered
         self._last_lookup: tuple[int, str, Address | None] | None = None
@@ -125,12 +127,12 @@ class Cluster:
         except ClientTimeout:
             self.note_silent(address)
             raise
-        self._silent.discard(address)
+        self._silent.pop(address, None)
         return answered
 
     def note_silent(self, address: Address) -> None:
         """Have a broker that does not answer be asked behind all others, until it answers once."""
-        self._silent.add(address)
+        self._silent[address] = asyncio.get_running_loop().time()
 
     def _check_open(self) -> None:
         if self._closed:
@@ -197,10 +199,13 @@ class Cluster:
         self, rpc: Rpc[T], *, purpose: str = "data", lacks: Callable[[T], bool] = lambda _: False
     ) -> T:
         """Return the content of the answer of the first broker that can be reached. One that is passed over
-        is asked when the others have not answered for a while.
+        is asked when the others have not answered for a while, and before those that were silent lately.
         """
 
+        asked: list[Address] = []
+
         async def ask(address: Address) -> T:
+            asked.append(address)
             try:
                 found = await self.ask(address, rpc, purpose=purpose)
             except RefusedBy:
@@ -214,14 +219,22 @@ class Cluster:
             return found
 
         order = self.by_load()
-        others = [one for one in order if one != self.passed_over]
         last = [one for one in order if one == self.passed_over]
+        others = [one for one in order if one not in last and not self._was_silent_lately(one)]
         if not others or not last:
             return await self.first_of(order, ask)
-        with suppress(Disconnected, TimeoutError):
+        try:
             async with asyncio.timeout(OTHERS_WITHIN_S):
                 return await self.first_of(others, ask)
-        return await self.first_of([*last, *others], ask)
+        except TimeoutError:
+            self.note_silent(asked[-1])
+        except Disconnected:
+            pass
+        return await self.first_of([*last, *(one for one in order if one not in last)], ask)
+
+    def _was_silent_lately(self, address: Address) -> bool:
+        seen_s = self._silent.get(address)
+        return seen_s is not None and asyncio.get_running_loop().time() < seen_s + SILENT_AGAIN_S
 
     def by_load(self) -> list[Address]:
         """Return all brokers, those first on whose open connections the least is waited for (CL-1). Behind
