@@ -18,6 +18,7 @@ from typing import Any
 import confluent_kafka
 import pytest
 from bench.brokers import SETTINGS
+from bench.postgres import Server
 from bench.store_cluster import StoreBroker, StoreCluster
 from confluent_kafka import ElectionType
 from kafka import TopicPartition
@@ -26,11 +27,12 @@ from kafka.admin import KafkaAdminClient
 from clients.adapters.confluent import Confluent, ConfluentAdmin
 from clients.adapters.model import Membership, Message
 from coterie.base.codes import Code
-from coterie.base.topic_names import OFFSETS_TOPIC
+from coterie.base.topic_names import OFFSETS_TOPIC, STORY_TOPIC
 from coterie.cli.cluster import NOTHING_MOVED
 
 PAGE = Path(__file__).parents[2] / "docs" / "cluster.md"
 COMMANDS = re.compile(r"<!-- tests/store_cluster/test_growing.py runs these -->\n\n```\n(.*?)```", re.DOTALL)
+FROM_ONE = re.compile(r"test_growing.py runs this, too -->\n\n```\n(.*?)\n```")
 CLIENT = Confluent()
 PARTITIONS = 8
 
@@ -187,6 +189,34 @@ def test_a_fourth_broker_gets_its_share_and_is_taken_out_again(
     with CLIENT.member(cluster.bootstrap, Membership(topics=("fleet",), group="crew")) as member:
         assert {member.committed(place) for place in places} == {10}
         assert len(member.take(80)) == 80
+
+
+def test_what_began_with_one_broker_is_shared_out_and_has_more_replicas_by_the_lines_of_the_page(
+    server: Server, tmp_path: Path
+) -> None:
+    share, raise_replicas = FROM_ONE.findall(PAGE.read_text(encoding="utf-8"))
+    with StoreCluster(server, tmp_path, count=1) as alone:
+        make(alone, "fleet")
+        with CLIENT.member(alone.bootstrap, Membership(topics=("fleet",), group="crew")) as member:
+            CLIENT.produce(alone.bootstrap, [Message(topic="fleet", partition=0, value=b"v")])
+            member.take(1)
+            member.commit()
+        operator = Operator(alone)
+        with StoreCluster(server, tmp_path, count=2, first=2, database=alone.database):
+            alone.until("all are live", lambda: alone.live() == [1, 2, 3])
+            before = Counter(alone.leaders(OFFSETS_TOPIC))
+            operator.does(share)
+            shared = Counter(alone.leaders(OFFSETS_TOPIC))
+            replicas = replicas_of(alone)
+            operator.does(raise_replicas)
+            raised = replicas_of(alone)
+
+    assert [*before] == [1]
+    assert sorted(shared) == [1, 2, 3]
+    assert max(shared.values()) - min(shared.values()) <= 1
+    assert {count for _, count in replicas} == {1}
+    assert {name for name, count in raised if count == 3} == {OFFSETS_TOPIC, STORY_TOPIC}
+    assert ("fleet", 1) in raised
 
 
 def test_kafkas_clients_move_replicas_and_leaders(cluster: StoreCluster) -> None:
