@@ -68,6 +68,11 @@ class ReachedSession:
         self._process = process
         self._connection = connection
 
+    @property
+    def cluster_id(self) -> str:
+        """The cluster that it reaches."""
+        return self._connection.cluster_id
+
     def send(self, statement: Statement, answered: Callable[[Answer | None], None]) -> None:
         """Send a statement."""
         process = self._process

@@ -99,7 +99,7 @@ class RecordingHosting:
 class Broker:
     """One process: a member, its hosting and its timer."""
 
-    def __init__(self, cluster: Members, broker_id: int) -> None:
+    def __init__(self, cluster: Members, broker_id: int, *, cluster_id: str | None = None) -> None:
         self.cluster = cluster
         self.broker_id = broker_id
         self.alive = True
@@ -129,6 +129,7 @@ class Broker:
             clock=lambda: cluster.now,
             arm=self._arm,
             serving=lambda: self.known.append([one.member.image.live for one in cluster.brokers]),
+            cluster_id=cluster_id,
         )
         self.member.begin()
 

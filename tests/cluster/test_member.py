@@ -129,6 +129,36 @@ def test_a_broker_reads_all_anew_before_it_goes_on_at_an_engine_that_went_back(c
         assert len(broker.hosting.led) == 3
 
 
+def test_a_broker_ends_where_another_clusters_engine_takes_the_place_of_its_own(cluster: Members):
+    engine = cluster.database.metadata
+    cluster.change(SetSetting("", "x", "1", 0))
+    cluster.run(400)
+    moment, images = cluster.database.moment(), [broker.hosting.image for broker in cluster.brokers]
+
+    engine.cluster_id = "another"
+    cluster.database.fall_back(moment, "1")
+    cluster.run(5_000)
+
+    for broker, image in zip(cluster.brokers, images, strict=True):
+        assert broker.hosting.told[-1] == "exit"
+        sentence = broker.hosting.sentence or ""
+        assert "that of cluster another now, and this broker is of cluster simulated" in sentence
+        assert broker.hosting.image is image
+        assert broker.member.history == "0"
+    assert cluster.database.moment().metadata == moment.metadata
+    assert not engine._sessions
+
+
+def test_a_broker_that_was_told_its_cluster_joins_no_other(cluster: Members):
+    cluster.database.metadata.cluster_id = "another"
+    stranger = Broker(cluster, 9, cluster_id="simulated")
+    cluster.brokers.append(stranger)
+    cluster.run(1_000)
+
+    assert stranger.hosting.told == ["exit"]
+    assert 9 not in cluster.database.metadata.image.brokers
+
+
 def test_a_broker_serves_by_a_version_of_an_engine_that_went_back_once_it_has_loaded_what_that_says(
     cluster: Members,
 ):

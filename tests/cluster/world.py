@@ -216,6 +216,11 @@ class Served:
         self._process = process
         self._session = session
 
+    @property
+    def cluster_id(self) -> str:
+        """The cluster that it reaches."""
+        return self._session.cluster_id
+
     def send(self, statement: Statement, answered: Callable[[Answer | None], None]) -> None:
         """Send a statement."""
         self._session.send(statement, lambda answer: self._process.run(lambda: answered(answer)))

@@ -44,6 +44,10 @@ from .rigs.lane_places import a_chunk
 from .rigs.stage import LANES, PostgresStage
 
 pytestmark = pytest.mark.interop
+LOCKS_HELD = """
+SELECT count(*) FROM pg_locks
+WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+"""
 
 
 class TwoServers:
@@ -97,6 +101,22 @@ def test_a_server_of_another_history_than_the_memberships_is_not_asked(servers: 
     assert servers.open("membership", membership=True)
     servers.go_to(1)
 
+    assert not servers.open("statements", membership=False)
+    servers.go_to(0)
+    assert servers.open("statements", membership=False)
+
+
+def test_in_the_database_of_another_cluster_a_broker_is_not_even_present(server: Server, servers: TwoServers):
+    """Where a broker of the other cluster with this id is stopped or dead, it would look alive."""
+    assert servers.open("membership", membership=True)
+    history, other = servers.engine.history, servers.stages[1].database
+    server.sql(other, "UPDATE coterie.cluster SET cluster_id = 'another'")
+    servers.go_to(1)
+
+    assert servers.open("another", membership=True)
+    assert servers.sessions[-1].cluster_id == "another"
+    assert servers.engine.history == history
+    assert server.sql(other, LOCKS_HELD) == "0"
     assert not servers.open("statements", membership=False)
     servers.go_to(0)
     assert servers.open("statements", membership=False)

@@ -14,7 +14,7 @@ from cluster.engine_kit import Broker, topic
 from coterie.broker.cluster.changes import CreateTopics, DeleteTopics
 from coterie.broker.cluster.image import Image
 from coterie.broker.cluster.postgres import sweeping
-from coterie.broker.cluster.postgres.sweeping import SWEEP_EVERY, sweep, sweep_strays
+from coterie.broker.cluster.postgres.sweeping import SWEEP_EVERY, Sweeper, sweep, sweep_strays
 from coterie.storage.postgres import deleting
 from coterie.storage.postgres.connecting import DatabaseAddress, connect
 
@@ -153,6 +153,38 @@ def test_strays_are_looked_for_now_and_then(
             for _ in range(SWEEP_EVERY):
                 broker.heartbeat()
         stage.until(lambda: strays() == 0)
+    stage.close()
+
+
+def test_nothing_is_swept_in_a_database_of_another_history(server: Server, with_tables: str):
+    stage = PostgresStage(server, server.new_database(with_tables))
+    broker = Broker(stage)
+    broker.register()
+    broker.change(CreateTopics((topic(1, "gone"),)))
+    answer = broker.heartbeat(broker.change(DeleteTopics((UUID(int=1),))))
+    histories, looked = ["another", broker.history], 0
+
+    def history() -> str:
+        nonlocal looked
+        looked += 1
+        return histories[0]
+
+    def sweep_at_once() -> None:
+        before, sweeper = looked, Sweeper(stage.connections, 1, history=history)
+        for _ in range(SWEEP_EVERY):
+            sweeper.heartbeat_answered(answer)
+        stage.until(lambda: looked > before)
+        stage.until(lambda: sweeper._connection is None or partitions() == 0)
+        sweeper.close()
+
+    def partitions() -> int:
+        return int(server.sql(stage.database, "SELECT count(*) FROM coterie.partitions"))
+
+    sweep_at_once()
+    assert partitions() == 1
+    del histories[0]
+    sweep_at_once()
+    assert partitions() == 0
     stage.close()
 
 

@@ -1,4 +1,6 @@
-"""A backup that is brought back beneath brokers and clients that run: docs/cluster.md's commands."""
+"""A backup that is brought back beneath brokers and clients that run, by docs/cluster.md's commands; another
+cluster's, by mistake; or none.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,7 @@ import re
 import subprocess
 import sys
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,6 +29,8 @@ NAMES = re.compile(
     r"(?<=localhost/)coterie\b|(?<=[ /])coterie(?=_restored)|(?<= )coterie(?=$|')", re.MULTILINE
 )
 CLIENT = Confluent()
+TOPIC = "flights"
+CLUSTER_ID = "SELECT cluster_id FROM coterie.cluster"
 
 
 def run(script: str, server: Server, database: str, folder: Path) -> None:
@@ -49,6 +54,17 @@ def produce(cluster: StoreCluster, topic: str, *values: str) -> None:
         [Message(topic=topic, partition=0, value=value.encode()) for value in values],
         idempotent=True,
     )
+
+
+@pytest.fixture
+def pair(server: Server, tmp_path: Path) -> Iterator[StoreCluster]:
+    """Two brokers over a database of their own, with a topic."""
+    with StoreCluster(server, tmp_path, count=2) as brokers:
+        brokers.until("both are live", lambda: brokers.live() == [1, 2])
+        produce(brokers, TOPIC, "ours")
+        yield brokers
+        for broker in brokers.brokers.values():
+            print(f"== broker {broker.node_id}\n{broker.log[-4000:]}")
 
 
 def test_brokers_and_clients_that_run_go_by_what_was_brought_back(
@@ -160,6 +176,36 @@ def test_a_backup_that_is_brought_back_in_its_own_place_leaves_no_gap_in_what_is
         found = [(one.offset, one.value) for one in again.take(13)]
     assert [offset for offset, _ in found] == [*range(13)]
     assert [value for _, value in found] == [b"a", b"b", *[b"f"] * 10, b"g"]
+
+
+def dumped(server: Server, database: str) -> str:
+    """Return all that is in the tables of a cluster, and how they are."""
+    command = [str(server.programs / "pg_dump"), "--inserts", "-d", server.url(database)]
+    environment = {**os.environ, "PGSSLMODE": "disable"}
+    found = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+    return "\n".join(line for line in found.stdout.splitlines() if "restrict" not in line)
+
+
+def test_brokers_end_where_the_database_of_another_cluster_takes_the_place_of_theirs(
+    server: Server, pair: StoreCluster, tmp_path: Path
+) -> None:
+    """Found by a newcomer, who had brought back the wrong backup: they served what the other had."""
+    (tmp_path / "other").mkdir()
+    with StoreCluster(server, tmp_path / "other", count=2) as others:
+        produce(others, TOPIC, "theirs")
+    other, database = others.database, pair.database
+    found, own = server.sql(other, CLUSTER_ID), server.sql(database, CLUSTER_ID)
+    before = dumped(server, other)
+
+    server.sql("postgres", f"DROP DATABASE {database} WITH (FORCE)")
+    server.sql("postgres", f"ALTER DATABASE {other} RENAME TO {database}")
+
+    for broker in pair.brokers.values():
+        assert broker.wait() == 1
+        last = broker.log.splitlines()[-1]
+        assert f"that of cluster {found} now, and this broker is of cluster {own}" in last
+        assert last.endswith("(exit code 1)")
+    assert dumped(server, database) == before
 
 
 def reader_of(cluster: StoreCluster, topic: str) -> Consumer:

@@ -85,12 +85,11 @@ class ClusteredNode:
             producer_ids=ReservedProducerIds(self._reserve_producer_ids),
         )
         self.hosting = NodeHosting(
-            self.node.parts(HostingParts),
-            store,
-            listener=listener,
-            exit_with=exit_with,
+            self.node.parts(HostingParts), store, listener=listener, exit_with=exit_with
         )
-        self.member = ClusterMember(lifecycle, engine, self.hosting, clock=clock, arm=arm, serving=serving)
+        self.member = ClusterMember(
+            lifecycle, engine, self.hosting, clock=clock, arm=arm, serving=serving, cluster_id=cluster_id
+        )
         self.hosting.member = self.member
         store.listener = self.hosting
         self.node.look_at_clock = self.member.look_at_clock

@@ -159,7 +159,9 @@ class MemberProcess:
         direct = Connections(addresses.direct, loop, tried=self._outage.tried)
         self._connections = (connections, direct)
         self._reader = PostgresReader(connections)
-        self._engine = PostgresEngine(direct, settings.node_id, lanes=1 + DATA_LANES)
+        self._engine = PostgresEngine(
+            direct, settings.node_id, lanes=1 + DATA_LANES, cluster_id=opened.cluster_id
+        )
         self._store = RemoteStore(
             LaneSessions(connections, settings.node_id),
             self._reader,

@@ -22,6 +22,13 @@ from coterie.broker.cluster.statements import Answer, Statement
 class MetadataSession(Protocol):
     """A connection to the engine. Nothing is called from within `send`."""
 
+    @property
+    def cluster_id(self) -> str:
+        """The id of the cluster whose metadata it reaches. What has taken the engine's place may belong to
+        another: by such a session nothing is sent, and to open it has left nothing there.
+        """
+        ...
+
     def send(self, statement: Statement, answered: Callable[[Answer | None], None]) -> None:
         """Send a statement behind those before it, and have `answered` called once, with None if no answer
         will come.

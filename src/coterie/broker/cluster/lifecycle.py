@@ -318,6 +318,11 @@ class BrokerLifecycle:
         self._drained = True
         return self._due_actions(now_ms)
 
+    def end(self, sentence: str, now_ms: int) -> list[Action]:
+        """The broker cannot be of this cluster any longer; the sentence says why."""
+        self._end(sentence)
+        return self._due_actions(now_ms)
+
     # -- what they lead to
 
     def _look_at_clock(self, now_ms: int) -> None:

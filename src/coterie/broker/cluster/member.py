@@ -60,6 +60,12 @@ OTHER_DATABASE = (
     "the database is of another history: another server has taken over, or a backup was brought back; all"
     " metadata are read anew"
 )
+OTHER_CLUSTER = (
+    "the database is that of cluster {found} now, and this broker is of cluster {own}: it has written nothing"
+    " there. Bring the database of cluster {own} back to its address (pg_restore, ALTER DATABASE ... RENAME"
+    " TO), or give the address where it is, and start this broker again; started as all stands, it joins"
+    " cluster {found}"
+)
 AWAY = (
     "the database is not reached, or does not answer: for up to %d s it is waited for, since others can lead"
     " at once only then; a second signal ends this broker"
@@ -219,11 +225,15 @@ class ClusterMember:
         clock: Callable[[], int],
         arm: Callable[[int | None], None],
         serving: Callable[[], None] = lambda: None,
+        cluster_id: str | None = None,
     ) -> None:
-        """`serving` is called when a broker epoch has begun and the others know of it, or some time later."""
+        """`serving` is called when a broker epoch has begun and the others know of it, or some time later.
+        Without a `cluster_id` the cluster is that which is found first.
+        """
         self.lifecycle = lifecycle
         self.history: str | None = None
         """That of the engine whose metadata the broker goes by; None before it has connected."""
+        self._cluster_id = cluster_id
         self._engine = engine
         self._hosting = hosting
         self._clock = clock
@@ -391,6 +401,9 @@ class ClusterMember:
             case _:
                 self._send(action)
 
+    def _end_for(self, sentence: str) -> None:
+        self._happen(lambda now_ms: self.lifecycle.end(sentence, now_ms))
+
     def _resume(self, *, anew: bool) -> None:
         self._give = True
         if anew:
@@ -418,6 +431,11 @@ class ClusterMember:
             if self._membership is not None or not self._attempt:
                 session.close()
                 return
+            if self._cluster_id not in (None, session.cluster_id):
+                session.close()
+                self._end_for(OTHER_CLUSTER.format(found=session.cluster_id, own=self._cluster_id))
+                return
+            self._cluster_id = session.cluster_id
             # Of a slow database the attempt before this one may come first: thrown away, none would do.
             self._membership, self._attempt = session, attempt
             if self.history not in (None, history):

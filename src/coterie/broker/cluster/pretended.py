@@ -78,6 +78,7 @@ class PretendedEngine:
     ) -> None:
         self.tables = MetadataTables()
         self.history = "0"
+        self.cluster_id = "simulated"
         self.away = self.stalled = False
         self._fenced = fenced
         self._registered = registered
@@ -337,6 +338,11 @@ class PretendedSession:
         self._sent = 0
         self._silent = False
         self._waiting: dict[int, Callable[[Answer | None], None]] = {}
+
+    @property
+    def cluster_id(self) -> str:
+        """The cluster whose engine it is."""
+        return self._engine.cluster_id
 
     def send(self, statement: Statement, answered: Callable[[Answer | None], None]) -> None:
         """Send a statement; what becomes of it is drawn now."""

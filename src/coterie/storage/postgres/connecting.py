@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from ipaddress import ip_address
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 from weakref import WeakSet
 
@@ -71,8 +71,9 @@ NEXT_PRODUCER_ID = f"""greatest(next_producer_id,
 # `coterie store restored` gives it something that no database had.
 HISTORY = f"""
 SELECT concat_ws('/', (SELECT system_identifier FROM pg_control_system()), {TIMELINE},
-  (SELECT oid FROM pg_database WHERE datname = current_database()),
-  'coterie.cluster'::regclass::oid, (SELECT restoration FROM coterie.cluster))
+  (SELECT oid FROM pg_database WHERE datname = current_database()), 'coterie.cluster'::regclass::oid,
+  restoration, cluster_id), cluster_id
+FROM coterie.cluster
 """
 TABLE_OF_HISTORY = 3
 """Where the table's object id stands among the parts of a history."""
@@ -403,10 +404,30 @@ def _notice_silence(connection: asyncpg.Connection) -> None:
             peer.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
+class NoCluster(ConnectionError):
+    """The tables have no cluster in them: somebody brings them back just now."""
+
+
+class ClusterHistory(NamedTuple):
+    """The history of a database, and the cluster whose it is."""
+
+    history: str
+    cluster_id: str
+
+
 async def read_history(connection: asyncpg.Connection) -> str:
-    """Return the history of the database: another one once a server goes on that was behind, or a backup."""
-    history: str = await connection.fetchval(HISTORY)
-    return history
+    """Return the history of the database: another one once a server goes on that was behind, or a backup, or
+    the database of another cluster. Raises `NoCluster`.
+    """
+    return (await read_cluster_history(connection)).history
+
+
+async def read_cluster_history(connection: asyncpg.Connection) -> ClusterHistory:
+    """Return the history of the database, with the cluster. Raises `NoCluster`."""
+    row = await connection.fetchrow(HISTORY)
+    if row is None:
+        raise NoCluster("the database has tables of a cluster, and no cluster in them")
+    return ClusterHistory(*row)
 
 
 def failure_of(error: BaseException) -> Failed | Broken:

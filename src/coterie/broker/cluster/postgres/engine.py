@@ -44,8 +44,9 @@ from coterie.storage.postgres.blocking import LockWatch
 from coterie.storage.postgres.connecting import (
     NEXT_PRODUCER_ID,
     TABLE_OF_HISTORY,
+    ClusterHistory,
     Connections,
-    read_history,
+    read_cluster_history,
     within_ms,
 )
 from coterie.storage.postgres.serial import (
@@ -107,11 +108,15 @@ class _KeptWaiting(NamedTuple):
 class PostgresEngine:
     """A `MetadataEngine`. A broker that registers has so many lanes."""
 
-    def __init__(self, connections: Connections, broker_id: int, *, lanes: int) -> None:
+    def __init__(
+        self, connections: Connections, broker_id: int, *, lanes: int, cluster_id: str | None = None
+    ) -> None:
+        """Without a `cluster_id` the cluster is that which is found first."""
         self.broker_id = broker_id
+        self.cluster_id = cluster_id
         self.lanes = lanes
         self._connections = connections
-        self.sweeper = Sweeper(connections, broker_id)
+        self.sweeper = Sweeper(connections, broker_id, history=lambda: self.history)
         self.locks = LockWatch(connections)
         self.history = ""
         """That of the membership that was opened last, "" before."""
@@ -139,14 +144,20 @@ class PostgresEngine:
         Of several servers an old one may still answer some, while a new one is behind what it has: a broker
         goes by that of its membership, and by no other at once.
         """
+        if self.is_of_another(session.cluster_id):
+            return session.is_membership  # whoever has asked for that is to know; nothing goes by it
         if session.is_membership:
-            self.history = session.history
+            self.history, self.cluster_id = session.history, session.cluster_id
             for other in [one for one in self._sessions if one.history != session.history]:
                 other.give_up()
         elif self.history not in ("", session.history):
             return False
         self._sessions[session] = None
         return True
+
+    def is_of_another(self, cluster_id: str) -> bool:
+        """Return whether a cluster is another one than the broker's."""
+        return self.cluster_id not in (None, cluster_id)
 
     def let_go(self, session: PostgresSession) -> None:
         """Have a session be closed."""
@@ -187,7 +198,7 @@ class PostgresSession:
     """One connection. Statements are done one after another; a change is one transaction."""
 
     def __init__(self, engine: PostgresEngine, connection: SerialConnection) -> None:
-        self.history = ""
+        self.history = self.cluster_id = ""
         self.is_membership = False
         self._engine = engine
         self._connection = connection
@@ -204,10 +215,10 @@ class PostgresSession:
     ) -> None:
         """Connect; `connect` of the engine says the rest."""
 
-        def begun(history: str) -> None:
-            self.history = history
+        def begun(found: ClusterHistory) -> None:
+            self.history, self.cluster_id = found
             if self._engine.take_in(self):
-                opened(self, history)
+                opened(self, self.history)
             else:
                 log.warning("a server answers that is of another history than the broker's membership")
                 self.give_up()
@@ -225,15 +236,18 @@ class PostgresSession:
         self._connection.close()
         self._connection.run(_nothing, lambda _: self._ended())
 
-    async def _begin(self, notified: Callable[[int], None] | None, connection: Connection) -> str:
+    async def _begin(self, notified: Callable[[int], None] | None, connection: Connection) -> ClusterHistory:
         # What a lock keeps from being read the server says then, where it would only be given up.
         await connection.execute(f"SET lock_timeout = {LOCK_TIMEOUT_MS}")
+        found = await read_cluster_history(connection)
+        if self._engine.is_of_another(found.cluster_id):
+            return found  # where a broker of this id may be as well, and is not to look present
         if notified is not None:
             await connection.add_listener(CHANNEL, lambda *heard: notified(int(heard[-1])))
             await self._be_present(connection)
         else:
             await prepare_moves(connection)  # groups wait for it then, and a round trip takes long
-        return await read_history(connection)
+        return await read_cluster_history(connection)  # whoever is present hears of what changes it
 
     async def _be_present(self, connection: Connection) -> None:
         """Hold the lock that shows the broker; an earlier session, not noticed to be dead yet, may still."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from coterie.broker.cluster.statements import HeartbeatAnswer
-from coterie.storage.postgres.connecting import Connections
+from coterie.storage.postgres.connecting import OTHER_HISTORY, Connections, read_history
 from coterie.storage.postgres.deleting import delete_log
 from coterie.storage.postgres.serial import Connection, SerialConnection
 
@@ -68,9 +69,11 @@ async def sweep_strays(connection: Connection) -> int:
 class Sweeper:
     """Sweeps when heartbeats are answered: it is on the broker of the lowest id to do so."""
 
-    def __init__(self, connections: Connections, broker_id: int) -> None:
+    def __init__(self, connections: Connections, broker_id: int, *, history: Callable[[], str]) -> None:
+        """`history` returns the one that the broker goes by: in a database of another nothing is deleted."""
         self._connections = connections
         self._broker_id = broker_id
+        self._history = history
         self._heartbeats = 0
         self._sweeps = 0
         self._connection: SerialConnection | None = None
@@ -96,11 +99,15 @@ class Sweeper:
         self._sweeping = True
         if self._connection is None:
             connection = self._connection = SerialConnection(self._connections, "sweeping")
-            connection.open(_nothing, lambda _: None, partial(self._ended, connection))
+            connection.open(self._insist_on_history, lambda _: None, partial(self._ended, connection))
         if self._sweeps % STRAYS_EVERY == 0:
             self._connection.run(sweep_strays, _nothing_follows)
         self._sweeps += 1
         self._connection.run(partial(sweep, seen), self._swept)
+
+    async def _insist_on_history(self, connection: Connection) -> None:
+        if await read_history(connection) != self._history():
+            raise ConnectionError(OTHER_HISTORY)
 
     def _swept(self, _: int | None) -> None:
         self._sweeping = False
@@ -111,8 +118,4 @@ class Sweeper:
 
 
 def _nothing_follows(_: int | None) -> None:
-    pass
-
-
-async def _nothing(_: Connection) -> None:
     pass
