@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
 from cut_off_brokers import OFFERED, CutOffBrokers
@@ -16,6 +17,7 @@ from coterie.client.admin.admin import Admin
 from coterie.client.admin.messages import FeatureLevels, Resource
 from coterie.client.errors import ClientTimeout, Disconnected
 from coterie.wire.api.apis import ApiKey
+from coterie.wire.api.codec import read_request_header
 
 T0 = TopicPartition("t", 0)
 
@@ -322,6 +324,71 @@ def test_a_change_that_was_sent_before_the_brokers_were_cut_off_may_have_been_ma
     assert brokers.changes[0] == 1
     assert "this may have been done" in said
     assert "nothing was changed" not in said
+
+
+class RefusedInTheEnd(CutOffBrokers):
+    """The first try of a change is answered too late, all others with the code in the end."""
+
+    in_the_end = Code.KAFKA_STORAGE_ERROR
+
+    def changed(self, broker_id, version):
+        self.code = self.in_the_end if self.changes else Code.REQUEST_TIMED_OUT
+        return super().changed(broker_id, version)
+
+
+@pytest.mark.parametrize("controllers", [(1, 1), (-1, -1)])
+def test_a_try_that_may_have_been_carried_out_is_told_of_whatever_the_last_one_ends_with(controllers):
+    """Found by a reviewer: the last one's words alone were said, that nothing was changed."""
+    brokers = RefusedInTheEnd(*controllers)
+
+    said = scene(brokers)
+
+    assert said.startswith("CreateTopics of t: tried for 0.3 s, last KAFKA_STORAGE_ERROR: ")
+    assert said.endswith(
+        "; by one of the tries this may have been done, or be done yet: look before you try again"
+    )
+
+
+def test_that_is_told_of_too_where_the_last_one_is_refused_for_good():
+    brokers = RefusedInTheEnd(1, 1)
+    brokers.in_the_end = Code.INVALID_REPLICATION_FACTOR
+
+    async def create():
+        async with brokers, brokers.admin() as admin:
+            with pytest.raises(RefusedBy) as raised:
+                await admin.create_topic("t")
+        return raised.value
+
+    refusal = asyncio.run(create())
+
+    assert refusal.code is Code.INVALID_REPLICATION_FACTOR
+    assert str(refusal).startswith("INVALID_REPLICATION_FACTOR: topic t; ask for at least one replica")
+    assert "may have been done, or be done yet" in str(refusal)
+
+
+def test_what_only_asks_whether_a_topic_could_be_made_is_never_said_to_have_been_done():
+    said = scene(RefusedInTheEnd(1, 1), lambda admin: admin.create_topic("t", validate_only=True))
+
+    assert "may have been done" not in said
+
+
+def test_a_question_that_goes_where_changes_go_is_never_said_to_have_been_done():
+    brokers = CutOffBrokers(1, 1)
+    for broker in brokers.brokers:
+        broker.answer = partial(hung_up_on, broker.answer, set())
+
+    said = scene(brokers, lambda admin: admin.describe_feature("coterie.level"))
+
+    assert "may have been done" not in said
+
+
+def hung_up_on(answer, seen, frame):
+    """The answer of a broker to the first request of each kind; then it hangs up, but for DescribeCluster."""
+    key = read_request_header(frame).api_key
+    if key in seen - {ApiKey.DESCRIBE_CLUSTER}:
+        return None
+    seen.add(key)
+    return answer(frame)
 
 
 def test_of_a_topic_that_was_made_and_that_who_is_asked_does_not_know_it_is_said_that_it_is_there():

@@ -121,7 +121,8 @@ class Admin(HintsAtMethods):
     async def describe_feature(self, name: str) -> FeatureLevels:
         """Return the levels of a feature: of the software of the controller, and of the cluster."""
         # asked of whoever would be sent the change
-        return await self._brokers.change(f"ApiVersions for {name}", requests.describe_feature(name), done={})
+        question = requests.describe_feature(name)
+        return await self._brokers.change(f"ApiVersions for {name}", question, done={}, only_asks=True)
 
     async def update_feature(self, name: str, level: int) -> None:
         """Have the cluster rely on a feature at a higher level."""
@@ -202,7 +203,8 @@ class Admin(HintsAtMethods):
         )
         made = partial(self._created, name, partitions)
         done = {} if validate_only else {Code.TOPIC_ALREADY_EXISTS: made}
-        created = await self._brokers.change(f"CreateTopics of {name}", creation, done=done)
+        what = f"CreateTopics of {name}"
+        created = await self._brokers.change(what, creation, done=done, only_asks=validate_only)
         if not validate_only:
             await self._wait_for(name, created.partitions)
         return created
@@ -237,7 +239,7 @@ class Admin(HintsAtMethods):
             name, total=total, layout=layout, validate_only=validate_only, timeout_ms=self._timeout_ms
         )
         done = {} if validate_only else {Code.INVALID_PARTITIONS: grown}
-        await self._brokers.change(f"CreatePartitions of {name}", growth, done=done)
+        await self._brokers.change(f"CreatePartitions of {name}", growth, done=done, only_asks=validate_only)
         if not validate_only:
             await self._wait_for(name, total)
 
@@ -291,7 +293,7 @@ class Admin(HintsAtMethods):
         change = requests.alter_configs(resource, changes, validate_only=validate_only)
         what = f"IncrementalAlterConfigs of {resource}"
         if resource.kind is ResourceKind.TOPIC:
-            await self._brokers.change(what, change, done={})
+            await self._brokers.change(what, change, done={}, only_asks=validate_only)
         else:
             await self._brokers.ask(what, change, of=self._home_of(resource))
 

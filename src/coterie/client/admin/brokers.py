@@ -30,6 +30,7 @@ NO_CONTROLLER = (
     " a broker's log says since when and why, look for `suspended`"
 )
 NOTHING, PERHAPS = "nothing was changed", "this may have been done, or be done yet: look once it is back"
+BY_ONE_PERHAPS = "by one of the tries this may have been done, or be done yet: look before you try again"
 GRACE_S, ROUND_TRIPS = 0.5, 10
 """So long others are waited for at least where one broker knows no controller, and as many times as long as
 its answer took: to connect to them, over TLS and with SASL, takes some round trips.
@@ -46,14 +47,16 @@ def no_codes(_: object) -> Iterable[Code]:
 class Tries:
     """The tries of one change, each within `with`: it may be done though nobody said so.
 
-    A connection is opened before: where none can be opened, nothing was sent.
+    A connection is opened before: where none can be opened, nothing was sent. A change that `only_asks` what
+    would be is never done.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, only_asks: bool = False) -> None:
         self.uncertain = False
         """Whether a try before this one may have been carried out."""
-        self.led = True
-        """Whether a broker knew a controller at the last try, as far as that got."""
+        self.knew_controller = True
+        """Whether a broker named a controller at the last try, as far as that got."""
+        self._only_asks = only_asks
 
     def __enter__(self) -> Self:
         return self
@@ -63,7 +66,7 @@ class Tries:
     ) -> None:
         unanswered = isinstance(error, Disconnected | ClientTimeout)
         late = isinstance(error, RefusedBy) and error.code is Code.REQUEST_TIMED_OUT
-        self.uncertain = self.uncertain or unanswered or late
+        self.uncertain = self.uncertain or (not self._only_asks and (unanswered or late))
 
 
 class AskedBroker(NamedTuple):
@@ -105,25 +108,27 @@ class Brokers:
         *,
         done: Mapping[Code, Callable[[], Awaitable[T]]],
         codes_in: Callable[[T], Iterable[Code]] = no_codes,
+        only_asks: bool = False,
     ) -> T:
         """Return the content of the controller's answer to a change; retried.
 
         A code in `done` that comes after a try of which nobody knows what became says that it was done: then
         what is found there is returned. Else it does not pass by waiting. Where no broker knows a controller
         any of them is sent it: there are services whose brokers never name one. What they refuse then, as a
-        whole or by one of `codes_in` the answer, may be for want of a database, and that is said.
+        whole or by one of `codes_in` the answer, may be for want of a database, and that is said. So is that
+        a try may have been carried out, whatever the last one ends with, unless a change `only_asks`.
         """
-        tries = Tries()
+        tries = Tries(only_asks=only_asks)
 
         async def ask() -> T:
-            tries.led = True
+            tries.knew_controller = True
             controller = await self._controller()
-            tries.led = controller is not None
+            tries.knew_controller = controller is not None
             broker = await self._cluster.connection(controller or await self.anyone())
             try:
                 with tries:
                     answer = await self._cluster.ask_over(broker, rpc)
-                    if not tries.led and Code.REQUEST_TIMED_OUT in codes_in(answer):
+                    if not tries.knew_controller and Code.REQUEST_TIMED_OUT in codes_in(answer):
                         raise RefusedBy(Code.REQUEST_TIMED_OUT, what)
                     return answer
             except RefusedBy as refusal:
@@ -135,11 +140,18 @@ class Brokers:
             return await self._cluster.retrying(what, ask, final=done)
         except ClientTimeout as error:
             last = error.last
-            if tries.led or not isinstance(last, RefusedBy) or last.code not in NOT_NOW:
+            if not tries.knew_controller and isinstance(last, RefusedBy) and last.code in NOT_NOW:
+                known = PERHAPS if tries.uncertain else NOTHING
+                said = NO_CONTROLLER % (what, self._cluster.api_timeout_s, last.code.name, known)
+            elif tries.uncertain:
+                said = f"{error}; {BY_ONE_PERHAPS}"
+            else:
                 raise
-            known = PERHAPS if tries.uncertain else NOTHING
-            said = NO_CONTROLLER % (what, self._cluster.api_timeout_s, last.code.name, known)
             raise given_up(said, last) from error
+        except RefusedBy as refusal:
+            if tries.uncertain and refusal.code not in done:
+                refusal.args = (f"{refusal}; {BY_ONE_PERHAPS}",)
+            raise
 
     async def describe_cluster(self, *, fenced: bool = False, patient: bool = False) -> ClusterInfo:
         """Return the cluster's id, controller and brokers, as one of them says that knows a controller; where
