@@ -12,8 +12,10 @@ from bench.postgres import Server
 from cluster.engine_kit import Broker, topic
 from coterie.broker.cluster.changes import Changed, CreateTopics, LeaveCluster, SetSetting
 from coterie.broker.cluster.statements import BrokerHeartbeat, Refused
+from coterie.storage.postgres import blocking
 from coterie.storage.postgres.blocking import LASTS_S
-from coterie.storage.postgres.connecting import connect
+from coterie.storage.postgres.connecting import DatabaseAddress, connect
+from coterie.storage.postgres.schema import BROKER
 from coterie.storage.postgres.serial import LOCK_TIMEOUT_MS
 from coterie.storage.postgres.starting import open_store
 
@@ -216,3 +218,40 @@ def test_a_broker_that_starts_meanwhile_says_what_it_waits_for(
     assert not opening.done()
     holder.lets_go()
     assert stage.loop.run_until_complete(opening).cluster_id
+
+
+def test_a_database_that_has_no_connection_to_see_whose_a_lock_is_does_not_count_as_one_that_is_away(
+    stage: PostgresStage, holder: Holder, server: Server
+):
+    """Found by a reviewer: an outage was told of, and later that it was over, and there was none."""
+    server.sql("postgres", f"CREATE ROLE few LOGIN IN ROLE {BROKER} CONNECTION LIMIT 1")
+    tried: list[BaseException | None] = []
+    stage.connections.address = DatabaseAddress(server.url(stage.database, user="few"))
+    stage.connections.tried = tried.append
+    broker = Broker(stage)
+    broker.register()
+    holder.holds("SELECT FROM coterie.brokers FOR UPDATE")
+
+    assert broker.ask(BrokerHeartbeat(1, broker.broker_epoch, 0)) is None
+
+    assert tried == [None]
+    holder.lets_go()
+    stage.end_sessions()
+    server.sql("postgres", "DROP ROLE few")
+
+
+def test_a_look_that_is_not_answered_keeps_later_ones_from_nothing(
+    stage: PostgresStage, holder: Holder, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    """Found by a reviewer: as long as one was under way none followed, and nothing ended it."""
+    monkeypatch.setattr(blocking, "ANSWERED_WITHIN_MS", 0)  # as of a server that falls silent
+    broker = Broker(stage)
+    broker.register()
+    holder.holds("LOCK TABLE coterie.topics IN SHARE MODE")
+    with monkeypatch.context() as patch:
+        patch.setattr(blocking, "WAITED_FOR", "SELECT pg_sleep(60 + 0 * $1)")
+        broker.ask(create(1))
+
+    stage.until(lambda: bool(broker.ask(create(1)) and "a statement waits for a lock" in caplog.text))
+
+    holder.lets_go()

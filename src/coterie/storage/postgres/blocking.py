@@ -24,6 +24,8 @@ LASTS_S = 1.0
 AGAIN_S, GONE_S = 600.0, 30.0
 """After how long what goes on is said again, and for how long it is not seen where it is over."""
 ANSWERED_WITHIN_MS = 2_000
+GIVEN_UP_AFTER_S = 3.0
+"""So long a look takes at most: of a server that falls silent meanwhile no time-out comes."""
 # Of each session that is waited for the first that it waits for itself: an ALTER TABLE, say, for a dump.
 WAITED_FOR = """
 WITH RECURSIVE waits AS (
@@ -99,11 +101,13 @@ class LockWatch:
     async def _see(self, pid: int) -> None:
         """See who a session waits for. Where that cannot be told nothing is said."""
         try:
-            connection = await self._connections.connect(use="who keeps a lock")
+            connection = await self._connections.connect(use="who keeps a lock", needed=False)
+            giving_up = self._connections.loop.call_later(GIVEN_UP_AFTER_S, connection.terminate)
             try:
                 await connection.execute(f"SET statement_timeout = {ANSWERED_WITHIN_MS}")
                 rows = await connection.fetch(WAITED_FOR, pid)
             finally:
+                giving_up.cancel()
                 connection.terminate()
         except LOST:
             return

@@ -160,7 +160,7 @@ class Connections:
         *,
         tried: Callable[[BaseException | None], None] = lambda _: None,
     ) -> None:
-        """`tried` is told how each try has ended: why it failed, or None."""
+        """`tried` is told how each try has ended: why it failed, or None. See `connect`."""
         self.address = address
         self.loop = loop
         self.tried = tried
@@ -169,8 +169,12 @@ class Connections:
         self._connecting: set[asyncio.Task[Any] | None] = set()
         self._closed = False
 
-    async def connect(self, *, use: str = "", cached: int = 100) -> asyncpg.Connection:
-        """Return a new connection, as `connect` does. Raises one of `LOST`."""
+    async def connect(self, *, use: str = "", cached: int = 100, needed: bool = True) -> asyncpg.Connection:
+        """Return a new connection, as `connect` does. Raises one of `LOST`.
+
+        Of one that is not `needed` nobody is told how it ended: where a broker has all the others that it may
+        have, the database is not away.
+        """
         if self._closed:
             raise ConnectionError("this broker connects no more")
         task = asyncio.current_task()
@@ -178,11 +182,13 @@ class Connections:
         try:
             connection = await connect(self.address, use=use, cached=cached)
         except LOST as error:
-            self.tried(error)
+            if needed:
+                self.tried(error)
             raise
         finally:
             self._connecting.discard(task)
-        self.tried(None)
+        if needed:
+            self.tried(None)
         self._open.add(connection)
         return connection
 
