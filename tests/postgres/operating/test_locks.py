@@ -131,7 +131,7 @@ def test_a_session_that_a_lock_keeps_from_being_opened_ends_as_soon_as_a_stateme
 ):
     """It waited for ten seconds, since its first statements had no time-out of their own."""
     ended: list[float] = []
-    holder.holds("LOCK TABLE coterie.brokers")
+    holder.holds("LOCK TABLE coterie.cluster")
     began_s = time.monotonic()
 
     stage.engine(1).connect(opened=lambda *_: None, ended=lambda: ended.append(time.monotonic() - began_s))
@@ -139,6 +139,22 @@ def test_a_session_that_a_lock_keeps_from_being_opened_ends_as_soon_as_a_stateme
 
     assert LOCK_S <= ended[0] < 2 * LOCK_S
     holder.lets_go()
+
+
+def test_a_change_for_which_a_session_is_opened_is_told_of_the_lock_that_keeps_it_as_any_other(
+    stage: PostgresStage, holder: Holder
+):
+    """Found by a reviewer: the session did not open, and what became of the change was not known."""
+    holder.holds("LOCK TABLE coterie.partitions IN SHARE MODE")
+    broker = Broker(stage, membership=False)
+
+    answer = broker.ask(create(1))
+
+    assert isinstance(answer, Refused)
+    assert answer.locked
+    broker.change(SetSetting("", "log.retention.ms", "9", 0))
+    holder.lets_go()
+    broker.change(create(1))
 
 
 LOCKS = {

@@ -42,6 +42,7 @@ from coterie.broker.cluster.statements import (
 )
 from coterie.storage.postgres.blocking import LockWatch
 from coterie.storage.postgres.connecting import (
+    LOST,
     NEXT_PRODUCER_ID,
     TABLE_OF_HISTORY,
     ClusterHistory,
@@ -88,6 +89,10 @@ KEPT_LOCKED = (
 )
 OF_MEMBERSHIP = RegisterBroker | TakeOver | StartLeaving | LeaveCluster | GiveLeadership
 """Changes that lock rows of one broker, and for which groups wait: each is tried, whatever kept others."""
+PREPARED_WITHIN_MS = 500
+"""So long a session that is opened waits for a lock to have moves prepared: whoever waits for the session has
+to hear of the lock in time (`ANSWER_WITHIN_MS`).
+"""
 DELTAS_KEPT = 50
 MANY_PARTITIONS = 1_000
 LOCK_VERSION = "SELECT FROM coterie.cluster FOR UPDATE"
@@ -246,7 +251,7 @@ class PostgresSession:
             await connection.add_listener(CHANNEL, lambda *heard: notified(int(heard[-1])))
             await self._be_present(connection)
         else:
-            await prepare_moves(connection)  # groups wait for it then, and a round trip takes long
+            await _prepare(connection)
         return await read_cluster_history(connection)  # whoever is present hears of what changes it
 
     async def _be_present(self, connection: Connection) -> None:
@@ -389,6 +394,19 @@ class _Refused(Exception):
     def __init__(self, answer: NotChanged) -> None:
         super().__init__(answer)
         self.answer = answer
+
+
+async def _prepare(connection: Connection) -> None:
+    """Prepare the moves, for which groups wait, and a round trip takes long. Where somebody keeps a lock on a
+    table of theirs it is left: a change is told of the lock, and others do not need that table.
+    """
+    await connection.execute(f"SET lock_timeout = {PREPARED_WITHIN_MS}")
+    try:
+        await prepare_moves(connection)
+    except LOST as error:
+        if getattr(error, "sqlstate", None) != LOCKED:
+            raise
+    await connection.execute(f"SET lock_timeout = {LOCK_TIMEOUT_MS}")
 
 
 async def _nothing(_: Connection) -> None:
