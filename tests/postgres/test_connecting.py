@@ -374,6 +374,30 @@ def test_who_is_gone_waits_for_no_lock_any_longer(address: DatabaseAddress):
     asyncio.run(while_locked(address, give_up))
 
 
+def test_jobs_that_go_ahead_take_turns_with_the_others_and_each_keep_their_order(address: DatabaseAddress):
+    """Else those that are asked for again and again, as a lock keeps them, would keep others for ever."""
+
+    async def in_turns() -> str:
+        connection = SerialConnection(Connections(address, asyncio.get_running_loop()))
+        opened, done = asyncio.Event(), asyncio.Event()
+        connection.open(lambda _: asyncio.sleep(0), lambda _: opened.set(), lambda: None)
+        await opened.wait()
+        began: list[str] = []
+        for name in "abcXYZ":
+
+            async def job(driver: Any, name: str = name) -> None:
+                began.append(name)
+                await driver.execute("SELECT 1")
+
+            last = done.set if name == "Z" else bool
+            connection.run(job, lambda _, last=last: last(), ahead=name.isupper())  # type: ignore[misc]
+        await done.wait()
+        connection.close()
+        return "".join(began)
+
+    assert asyncio.run(in_turns()) == "aXbYcZ"
+
+
 def test_a_life_that_is_given_up_waits_for_no_lock_any_longer(
     address: DatabaseAddress, monkeypatch: pytest.MonkeyPatch
 ):

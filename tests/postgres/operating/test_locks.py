@@ -10,7 +10,15 @@ import pytest
 from bench.postgres import Server
 
 from cluster.engine_kit import Broker, topic
-from coterie.broker.cluster.changes import Changed, CreateTopics, LeaveCluster, SetSetting
+from coterie.broker.cluster.changes import (
+    AddPartitions,
+    Changed,
+    CreateTopics,
+    DeleteTopics,
+    LeaveCluster,
+    SetConfigs,
+    SetSetting,
+)
 from coterie.broker.cluster.statements import BrokerHeartbeat, Refused
 from coterie.storage.postgres import blocking
 from coterie.storage.postgres.blocking import LASTS_S
@@ -104,11 +112,34 @@ def test_what_has_waited_behind_it_and_needs_other_rows_is_made(stage: PostgresS
         broker.send(change)
     stage.until(lambda: len(broker.answers) == 5)
 
-    first, second, setting, leaving = (answer for _, answer in broker.answers[1:])
+    first, leaving, second, setting = (answer for _, answer in broker.answers[1:])
     assert isinstance(first, Refused)
     assert second == first
     assert isinstance(setting, Changed)
     assert isinstance(leaving, Changed)
+    holder.lets_go()
+
+
+def test_a_broker_leaves_ahead_of_the_changes_that_wait_behind_one_that_a_lock_keeps(
+    stage: PostgresStage, holder: Holder
+):
+    """Found by a reviewer: one that needed nothing of the table left after eight seconds, and so it was with
+    takeovers.
+    """
+    broker = Broker(stage)
+    epoch = broker.register()
+    holder.holds("LOCK TABLE coterie.topics IN SHARE MODE")
+    ids = [new.topic_id for new in create(1).topics]
+    waiting = (AddPartitions(ids[0], 1, ((1,),)), SetConfigs(ids[0], 2, {}), DeleteTopics((ids[0],)))
+
+    for change in (create(1), *waiting, LeaveCluster(1, epoch)):
+        broker.send(change)
+    stage.until(lambda: len(broker.answers) == 6)
+
+    (first, _), (second, left), *_ = broker.answers[1:]
+    assert isinstance(first, CreateTopics)
+    assert isinstance(second, LeaveCluster)
+    assert isinstance(left, Changed)
     holder.lets_go()
 
 

@@ -30,11 +30,12 @@ class MetadataSession(Protocol):
         ...
 
     def send(self, statement: Statement, answered: Callable[[Answer | None], None]) -> None:
-        """Send a statement behind those before it, and have `answered` called once, with None if no answer
-        will come.
+        """Send a statement, and have `answered` called once, with None if no answer will come.
 
-        What was not answered may have happened, or happen later. A session that has ended answers None. An
-        answer may be long in coming: whoever has waited enough closes the session.
+        It is done behind those before it; but an engine may have changes for which groups wait go ahead of
+        others, as each names what it goes by. What was not answered may have happened, or happen later. A
+        session that has ended answers None. An answer may be long in coming: whoever has waited enough closes
+        the session.
         """
         ...
 

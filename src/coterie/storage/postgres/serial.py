@@ -21,6 +21,8 @@ Connection: TypeAlias = asyncpg.Connection
 """The driver's."""
 Job: TypeAlias = Callable[[Connection], Awaitable[T]]
 """Does its statements on a connection, in transactions that end with it."""
+_Queued: TypeAlias = tuple[Job[Any], Callable[[Any], None], Callable[[Failed], None] | None]
+"""A job, and what takes its result or its refusal."""
 WARNING = "01000"
 LOCKED = "55P03"
 PASSING = ("40001", "40P01", LOCKED)
@@ -122,7 +124,9 @@ class SerialConnection:
         self._ended: Callable[[], None] = lambda: None
         self._over = False
         self._task: asyncio.Task[None] | None = None
-        self._jobs: deque[tuple[Job[Any], Callable[[Any], None], Callable[[Failed], None] | None]] = deque()
+        self._jobs: deque[_Queued] = deque()
+        self._ahead: deque[_Queued] = deque()  # which the others let go before them
+        self._went_ahead = False  # whether the last one was of these
         self._warned = False
         self._refusal: Failed | None = None  # what was said last
 
@@ -140,8 +144,11 @@ class SerialConnection:
         job: Job[T],
         done: Callable[[T | None], None],
         refused: Callable[[Failed], None] | None = None,
+        *,
+        ahead: bool = False,
     ) -> None:
-        """Have a job done behind those before it, and `done` called with its result; never from within.
+        """Have a job done behind those before it, and `done` called with its result; never from within. One
+        that is to go `ahead` is done before others that have not begun, in turns with them.
 
         It is None if the job has failed, or its connection: whether its last transaction was made is not
         known, and it may be made later. If the database has refused the job for good, or for a lock that
@@ -152,7 +159,7 @@ class SerialConnection:
         if self._over:
             self._loop.call_soon(done, None)
             return
-        self._jobs.append((job, done, refused))
+        (self._ahead if ahead else self._jobs).append((job, done, refused))
         if self._task is None and self._connection is not None:
             self._next()
 
@@ -167,8 +174,13 @@ class SerialConnection:
         self._task = self._connections.start(doing)
 
     def _next(self) -> None:
-        if self._jobs and not self._over:
-            self._start(self._do(*self._jobs.popleft()))
+        """Begin the next job. Where one after another goes ahead the others have their turn: each may take as
+        long as somebody's lock keeps it, and is asked for again then.
+        """
+        self._went_ahead = bool(self._ahead) and not (self._went_ahead and self._jobs)
+        jobs = self._ahead if self._went_ahead else self._jobs
+        if jobs and not self._over:
+            self._start(self._do(*jobs.popleft()))
 
     async def _open(self, begin: Job[T], opened: Callable[[T], None]) -> None:
         try:
@@ -244,7 +256,8 @@ class SerialConnection:
         self._over = True
         if self._connection is not None:
             self._connection.terminate()
-        jobs, self._jobs = self._jobs, deque()
-        for _, done, _ in jobs:
+        for _, done, _ in [*self._ahead, *self._jobs]:
             self._loop.call_soon(done, None)
+        self._ahead.clear()
+        self._jobs.clear()
         self._loop.call_soon(self._ended)

@@ -88,7 +88,9 @@ KEPT_LOCKED = (
     " ALTER TABLE waits for a dump, say"
 )
 OF_MEMBERSHIP = RegisterBroker | TakeOver | StartLeaving | LeaveCluster | GiveLeadership
-"""Changes that lock rows of one broker, and for which groups wait: each is tried, whatever kept others."""
+"""Changes that lock rows of one broker, and for which groups wait: each is tried, whatever kept others, and
+goes ahead of those that have not begun.
+"""
 PREPARED_WITHIN_MS = 500
 """So long a session that is opened waits for a lock to have moves prepared: whoever waits for the session has
 to hear of the lock in time (`ANSWER_WITHIN_MS`).
@@ -200,7 +202,9 @@ class PostgresEngine:
 
 
 class PostgresSession:
-    """One connection. Statements are done one after another; a change is one transaction."""
+    """One connection. Statements are done one after another, those of the membership ahead of others; a
+    change is one transaction.
+    """
 
     def __init__(self, engine: PostgresEngine, connection: SerialConnection) -> None:
         self.history = self.cluster_id = ""
@@ -280,7 +284,8 @@ class PostgresSession:
                 self._engine.locked = False
             answered(answer)
 
-        self._connection.run(partial(self._execute, statement, self._sent), done, refused)
+        execute = partial(self._execute, statement, self._sent)
+        self._connection.run(execute, done, refused, ahead=isinstance(statement, OF_MEMBERSHIP))
 
     def close(self) -> None:
         if self.is_membership:
