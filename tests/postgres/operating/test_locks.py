@@ -16,6 +16,7 @@ from coterie.broker.cluster.changes import (
     CreateTopics,
     DeleteTopics,
     LeaveCluster,
+    NotChanged,
     SetConfigs,
     SetSetting,
 )
@@ -155,6 +156,35 @@ def test_a_lock_is_told_of_again_where_one_comes_after_a_change_that_was_made_wh
     holder.lets_go()
 
     assert len([line for line in caplog.messages if "somebody has kept a lock" in line]) == 2
+
+
+def test_so_it_is_where_one_comes_after_a_change_that_the_metadata_refuse_once_the_lock_is_free(
+    stage: PostgresStage, holder: Holder, caplog: pytest.LogCaptureFixture
+):
+    """Found by a reviewer: a lock of hours later was not told of where all changes before it were refused."""
+    broker = Broker(stage)
+    broker.change(create(1))
+    for _ in range(2):
+        holder.holds("LOCK TABLE coterie.topics IN SHARE MODE")
+        broker.ask(create(2))
+        holder.lets_go()
+        assert isinstance(broker.ask(create(1)), NotChanged)
+
+    assert len([line for line in caplog.messages if "somebody has kept a lock" in line]) == 2
+
+
+def test_a_departure_that_the_image_refuses_says_nothing_about_the_lock(
+    stage: PostgresStage, holder: Holder, caplog: pytest.LogCaptureFixture
+):
+    broker = Broker(stage)
+    epoch = broker.register()
+    holder.holds("SELECT FROM coterie.cluster FOR UPDATE")
+    for _ in range(2):
+        broker.ask(create(1))
+        assert isinstance(broker.ask(LeaveCluster(1, epoch + 1)), NotChanged)
+    holder.lets_go()
+
+    assert len([line for line in caplog.messages if "somebody has kept a lock" in line]) == 1
 
 
 def test_a_session_that_a_lock_keeps_from_being_opened_ends_as_soon_as_a_statement_does(

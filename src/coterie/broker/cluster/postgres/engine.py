@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from coterie.base.ids import PRODUCER_ID_BLOCK
 from coterie.broker.cluster.changes import (
@@ -87,6 +87,8 @@ KEPT_LOCKED = (
     " pg_stat_activity and pg_blocking_pids() say who: a session that is idle in transaction, or one whose"
     " ALTER TABLE waits for a dump, say"
 )
+Move: TypeAlias = TakeOver | LeaveCluster | GiveLeadership
+"""Changes by which others lead; of these some are refused for what the image says, without any lock."""
 OF_MEMBERSHIP = RegisterBroker | TakeOver | StartLeaving | LeaveCluster | GiveLeadership
 """Changes that lock rows of one broker, and for which groups wait: each is tried, whatever kept others, and
 goes ahead of those that have not begun.
@@ -127,8 +129,7 @@ class PostgresEngine:
         self.locks = LockWatch(connections)
         self.history = ""
         """That of the membership that was opened last, "" before."""
-        self.locked = False
-        """Whether the last change was not made for a lock that somebody keeps, which was said then."""
+        self._is_locked = False  # whether the last change met a lock that somebody keeps, which was said
         self._known = ("", Image())
         self._deltas: list[Delta] = []  # that lead on from it, oldest first
         self._sessions: dict[PostgresSession, None] = {}  # those that are open
@@ -169,6 +170,16 @@ class PostgresEngine:
     def let_go(self, session: PostgresSession) -> None:
         """Have a session be closed."""
         self._sessions.pop(session, None)
+
+    def note_locked(self, message: str) -> None:
+        """Take note that a lock has kept a change from being made; say so once until one gets through."""
+        if not self._is_locked:
+            log.warning(KEPT_LOCKED, LOCK_TIMEOUT_MS / 1_000, message)
+        self._is_locked = True
+
+    def note_unlocked(self) -> None:
+        """Take note that no lock has kept a change: of the next one that does it is said."""
+        self._is_locked = False
 
     def image(self, history: str) -> Image:
         """Return an image that changes of this history may begin with, as new as what was read of it."""
@@ -271,17 +282,18 @@ class PostgresSession:
             if locked and not is_change:
                 answered(None)  # it is asked again
                 return
-            if locked and not self._engine.locked:
-                log.warning(KEPT_LOCKED, LOCK_TIMEOUT_MS / 1_000, failed.message)
-            self._engine.locked = locked
+            if locked:
+                self._engine.note_locked(failed.message)
+            else:
+                self._engine.note_unlocked()
             refusal = Refused(f"{failed.message} ({failed.sqlstate})", locked)
             if locked and not isinstance(statement, OF_MEMBERSHIP):
                 self._kept_waiting[type(statement)] = _KeptWaiting(self._sent, refusal)
             answered(refusal)
 
         def done(answer: Answer | None) -> None:
-            if isinstance(answer, Changed):
-                self._engine.locked = False
+            if _has_had_lock(statement, answer):
+                self._engine.note_unlocked()
             answered(answer)
 
         execute = partial(self._execute, statement, self._sent)
@@ -330,7 +342,7 @@ class PostgresSession:
     async def _change(self, connection: Connection, change: Change) -> Changed | NotChanged:
         """Make a change. What the image lacks is read before others have to wait for the lock."""
         image = self._engine.image(self.history)
-        if isinstance(change, TakeOver | LeaveCluster | GiveLeadership):
+        if isinstance(change, Move):
             answer = await self._move(connection, change, image)
             if not isinstance(answer, Changed):  # nothing is known yet, or something has changed since
                 image = await self._read_on(connection, image)
@@ -346,9 +358,7 @@ class PostgresSession:
         self._engine.note_image(self.history, image.after(delta))
         return Changed(delta.version)
 
-    async def _move(
-        self, connection: Connection, change: TakeOver | LeaveCluster | GiveLeadership, image: Image
-    ) -> Changed | NotChanged | None:
+    async def _move(self, connection: Connection, change: Move, image: Image) -> Changed | NotChanged | None:
         """Make a change by which others lead, in one statement; None if the image is not the newest any more.
         A refusal is that of the image.
         """
@@ -362,9 +372,7 @@ class PostgresSession:
         self._engine.note_image(self.history, image.after(delta))  # the next may follow before it is read
         return Changed(delta.version)
 
-    async def _rows(
-        self, change: TakeOver | LeaveCluster | GiveLeadership, image: Image
-    ) -> Delta | NotChanged:
+    async def _rows(self, change: Move, image: Image) -> Delta | NotChanged:
         """Return the rows of a change. Where there are many partitions others are answered meanwhile."""
         if sum(topic.partitions for topic in image.topics()) <= MANY_PARTITIONS:
             return change.rows(image, 0)
@@ -399,6 +407,11 @@ class _Refused(Exception):
     def __init__(self, answer: NotChanged) -> None:
         super().__init__(answer)
         self.answer = answer
+
+
+def _has_had_lock(statement: Statement, answer: Answer | None) -> bool:
+    """Return whether the statement was a change that has had the lock of the version, made or not."""
+    return isinstance(answer, Changed) or (isinstance(answer, NotChanged) and not isinstance(statement, Move))
 
 
 async def _prepare(connection: Connection) -> None:
