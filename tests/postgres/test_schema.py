@@ -118,6 +118,35 @@ def test_a_database_without_tables_is_refused_with_what_to_run(empty: DatabaseAd
         insist_on_schema(asyncio.run(cluster()), empty)
 
 
+@pytest.mark.parametrize("granted", [False, True])
+def test_of_two_first_starts_on_one_server_each_for_its_database_both_have_the_roles(
+    granted: bool, server: Server, empty: DatabaseAddress, monkeypatch: pytest.MonkeyPatch
+):
+    """Found by a reviewer: one ended, as the other had made a role meanwhile; roles are the server's."""
+    monkeypatch.setattr(schema, "READER", "coterie_meanwhile")
+
+    async def behind_another() -> Migrated:
+        faster, looking = [await connect(empty) for _ in range(2)]
+        await faster.execute("BEGIN; CREATE ROLE coterie_meanwhile NOLOGIN")
+        if granted:
+            await faster.execute("GRANT coterie_meanwhile TO CURRENT_USER")
+        migrating = asyncio.create_task(migrate(empty))
+        while not await looking.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):
+            assert not migrating.done()
+        await faster.execute("COMMIT")
+        done = await migrating
+        faster.terminate()
+        looking.terminate()
+        return done
+
+    try:
+        done = asyncio.run(behind_another())
+    finally:
+        server.sql("postgres", "DROP ROLE coterie_meanwhile")
+
+    assert (done.after, done.missing_roles) == (NEWEST, ())
+
+
 def test_tables_of_a_later_schema_will_do(address: DatabaseAddress):
     cluster = StoreCluster("id", 0, NEWEST + 1)
 

@@ -8,6 +8,7 @@ without tables makes them; later migrations wait for `coterie store migrate`.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from importlib.resources import files
 from typing import NamedTuple
 from uuid import uuid4
@@ -29,7 +30,10 @@ MIGRATED_WITHIN_MS = 60_000
 RIGHTS = {BROKER: "SELECT, INSERT, UPDATE, DELETE", READER: "SELECT"}
 MAY_MAKE_ROLES = "SELECT rolsuper OR rolcreaterole FROM pg_roles WHERE rolname = current_user"
 IS_MEMBER = "SELECT pg_has_role($1, 'MEMBER')"
-OWNER_OF_SCHEMA = "SELECT pg_get_userbyid(nspowner)::text FROM pg_namespace WHERE nspname = 'coterie'"
+OWNER_TO_BE = """
+SELECT quote_ident(pg_get_userbyid(nspowner)) FROM pg_namespace
+WHERE nspname = 'coterie' AND pg_has_role(nspowner, 'MEMBER')
+"""
 LACKS_RIGHTS = """
 SELECT NOT has_schema_privilege($1::text, 'coterie', 'USAGE') OR EXISTS (
     SELECT FROM pg_class, unnest($2::text[]) AS wanted
@@ -153,9 +157,18 @@ async def _make_roles(connection: asyncpg.Connection) -> tuple[str, ...]:
     if not await connection.fetchval(MAY_MAKE_ROLES):
         return missing
     for role in missing:
-        await connection.execute(f"CREATE ROLE {role} NOLOGIN")
-        await connection.execute(f"GRANT {role} TO CURRENT_USER")
+        await _make_role(connection, role)
     return ()
+
+
+async def _make_role(connection: asyncpg.Connection, role: str) -> None:
+    """Make a role, of which this user is a member. Roles are the server's, while whoever migrates locks the
+    database: the first start of another cluster may be faster, and be another user's.
+    """
+    with suppress(asyncpg.DuplicateObjectError, asyncpg.UniqueViolationError):
+        await connection.execute(f"CREATE ROLE {role} NOLOGIN")
+    with suppress(asyncpg.InsufficientPrivilegeError, asyncpg.UniqueViolationError):
+        await connection.execute(f"GRANT {role} TO CURRENT_USER")
 
 
 async def _carry_out(connection: asyncpg.Connection, migration: Migration, missing: tuple[str, ...]) -> None:
@@ -190,8 +203,5 @@ async def _act_as_owner(connection: asyncpg.Connection) -> None:
     """Be the tables' owner until the transaction ends, where that is another role of which this user is a
     member. Tables that were made before there was one of ours belong to who made them.
     """
-    owner = await connection.fetchval(OWNER_OF_SCHEMA)
-    if await connection.fetchval(IS_MEMBER, owner):
-        await connection.execute(
-            f"SET LOCAL ROLE {await connection.fetchval('SELECT quote_ident($1)', owner)}"
-        )
+    if owner := await connection.fetchval(OWNER_TO_BE):
+        await connection.execute(f"SET LOCAL ROLE {owner}")
