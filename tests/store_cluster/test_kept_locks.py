@@ -36,14 +36,15 @@ def test_an_administrator_whom_a_lock_keeps_from_a_change_is_told_that_nothing_w
 ) -> None:
     """Found by a reviewer: behind that reason stood that nobody knew whether it had been done."""
     with (
-        kept(server, cluster, "LOCK TABLE coterie.topics IN SHARE MODE"),
+        kept(server, cluster, "LOCK TABLE coterie.topics IN SHARE MODE") as pid,
         pytest.raises(SystemExit) as ended,
     ):
         main(["topics", "create", "kept", "-b", cluster.bootstrap, "--set", "default.api.timeout.ms=1000"])
     said = capsys.readouterr().err
 
     assert ended.value.code == 1
-    assert "Nothing was changed: somebody keeps a lock in the database of the cluster's metadata" in said
+    assert "Nothing was changed: the database of the cluster's metadata waited for a lock on" in said
+    assert f"coterie.topics that somebody keeps: process {pid} (psql, user postgres, active, for " in said
     assert "not known" not in said
     assert "may have been done" not in said
 

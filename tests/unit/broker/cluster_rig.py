@@ -152,7 +152,7 @@ class ClusterRig:
 
     def keep_locked(self, change: Change, answered: Answered) -> None:
         """Have somebody keep the engine from a change by a lock."""
-        answered(NotChanged(Why.LOCKED, reason="canceling statement due to lock timeout (55P03)"))
+        answered(NotChanged(Why.LOCKED, reason="a lock that somebody keeps: process 4711"))
 
     def hear(self) -> None:
         """Have the broker go by the metadata as it stands."""

@@ -217,7 +217,7 @@ def test_where_nobody_knows_what_became_of_a_reassignment_that_is_said(rig: Clus
     ("fate", "expected", "words"),
     [
         ("refuse", "unknown_server_error", "has refused the change: permission denied (42501)"),
-        ("keep_locked", "kafka_storage_error", "somebody keeps a lock in the database"),
+        ("keep_locked", "kafka_storage_error", "waited for a lock that somebody keeps: process 4711."),
     ],
 )
 def test_what_the_engine_refuses_is_not_tried_again(fate: str, expected: str, words: str, rig: ClusterRig):

@@ -48,12 +48,6 @@ LOW_BITS = (1 << 62) - 1  # of a random uuid: those above say that it is one
 NOT_KNOWN = Refusal(
     Code.REQUEST_TIMED_OUT, "The request timed out: the database of the cluster's metadata has not answered."
 )
-KEPT_LOCKED = Refusal(  # of a request that timed out a client does not know what became
-    Code.KAFKA_STORAGE_ERROR,
-    "Nothing was changed: somebody keeps a lock in the database of the cluster's metadata, in whose"
-    " pg_stat_activity and pg_blocking_pids() it can be seen who.",
-)
-
 NO_SURPRISES = (Why.NAME_TAKEN, Why.CHANGED, Why.REFUSED, Why.LOCKED)
 """Why an internal topic is not made or grown: another was faster, or the engine has said it by itself."""
 
@@ -338,7 +332,8 @@ def refusal_of(answer: ChangeOutcome) -> Refusal | None:
         case Why.CHANGED:
             return OVERTAKEN
         case Why.LOCKED:
-            return KEPT_LOCKED
+            text = f"Nothing was changed: the database of the cluster's metadata waited for {answer.reason}."
+            return Refusal(Code.KAFKA_STORAGE_ERROR, text)  # one that timed out might have been made
         case Why.REFUSED:
             text = f"The database of the cluster's metadata has refused the change: {answer.reason}."
             return Refusal(Code.UNKNOWN_SERVER_ERROR, text)

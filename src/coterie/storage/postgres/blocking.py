@@ -5,9 +5,12 @@ A table that somebody has locked looks as a database does that answers nothing.
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from itertools import chain, repeat
 from typing import NamedTuple
 
 from coterie.base.plain import plain
@@ -16,13 +19,20 @@ from coterie.storage.postgres.serial import Connection
 
 log = logging.getLogger("coterie.storage")
 
-LOOK_AFTER_S = 0.3
-"""So long a statement runs before it is looked who it waits for; a heartbeat waits for 0.7 s."""
-LOOK_EVERY_S = 2.0
+LOOK_AFTER_S, LOOK_AGAIN_AFTER_S, LOOK_EVERY_S = 0.3, 1.2, 2.0
+"""So long a statement runs before it is looked who it waits for, and then from one look to the next: a
+heartbeat waits for 0.7 s, and the second look at a change is before it is refused (`LOCK_TIMEOUT_MS`), when
+a lock that was new at the first is old enough to be told of.
+"""
+REST_S = 1.0
+"""The same of statements that follow each other on a connection."""
 LASTS_S = 1.0
 """So long who is waited for has been at it at least: brokers wait for each other's changes, for moments."""
+JUST_NOW_S = 2.0
+"""So long ago it was seen at most who a statement has waited for that is refused now."""
 AGAIN_S, GONE_S = 600.0, 30.0
 """After how long what goes on is said again, and for how long it is not seen where it is over."""
+WAITS_FOR = "a statement waits for %s"
 ANSWERED_WITHIN_MS = 2_000
 GIVEN_UP_AFTER_S = 3.0
 """So long a look takes at most: of a server that falls silent meanwhile no time-out comes."""
@@ -59,79 +69,149 @@ class LockHolder(NamedTuple):
         return f"process {self.pid}{f' ({words})' if words else ''}"
 
 
+class LockWait(NamedTuple):
+    """What a statement waits for: the table, where it is one's, and the sessions, each of which waits for the
+    next.
+    """
+
+    table: str | None
+    holders: tuple[LockHolder, ...]
+
+    def __str__(self) -> str:
+        which = f"a lock on {self.table}" if self.table else "a lock"
+        return f"{which} that somebody keeps: {', which waits for '.join(map(str, self.holders))}"
+
+    @property
+    def is_passing(self) -> bool:
+        """Whether the last of them has not been at it for long, as far as the database tells."""
+        since_s = self.holders[-1].since_s
+        return since_s is not None and since_s < LASTS_S
+
+
+class SeenWaits:
+    """What the statements of sessions were seen to wait for of late, and what of it has been said: each table
+    and last holder once in a while.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        """`clock` counts seconds."""
+        self._clock = clock
+        self._last: dict[int, tuple[LockWait, float]] = {}  # by the session that waits, the latest at the end
+        self._said: dict[tuple[str | None, int], tuple[float, float]] = {}  # when it was, and seen
+
+    def take(self, pid: int, wait: LockWait) -> bool:
+        """Take note of what a session waits for; return whether that is to be said."""
+        if wait.is_passing:
+            return False
+        now_s = self._clock()
+        self._last.pop(pid, None)
+        self._last = {one: last for one, last in self._last.items() if now_s - last[1] < GONE_S}
+        self._last[pid] = (wait, now_s)
+        self._said = {key: at for key, at in self._said.items() if now_s - at[1] < GONE_S}
+        key = (wait.table, wait.holders[-1].pid)
+        said_s, _ = self._said.get(key, (-AGAIN_S, 0.0))
+        is_due = now_s - said_s >= AGAIN_S
+        self._said[key] = (now_s if is_due else said_s, now_s)
+        return is_due
+
+    def latest(self) -> LockWait | None:
+        """Return the wait that was seen last, None where there was none of late."""
+        for wait, seen_s in reversed(self._last.values()):
+            return wait if self._clock() - seen_s < GONE_S else None
+        return None
+
+    def just_now(self, pid: int) -> LockWait | None:
+        """Return the wait of a session that is under way or has just ended, None where none was seen."""
+        wait, seen_s = self._last.get(pid, (None, 0.0))
+        return wait if self._clock() - seen_s < JUST_NOW_S else None
+
+
 class LockWatch:
-    """Looks who a statement that takes long waits for; tells of each table and session once in a while."""
+    """Looks who a statement that takes long waits for, and says so in the log."""
 
     def __init__(self, connections: Connections) -> None:
-        self._last, self._last_s = "", -GONE_S
         self._connections = connections
+        self._loop = connections.loop
+        self._looked_s: dict[int, float] = {}  # at which sessions, of late
+        self._to_see: dict[int, None] = {}  # those at which it is to be looked, in their order
         self._looking = False
-        self._looked_s = -LOOK_EVERY_S
-        self._seen: dict[tuple[str | None, int], tuple[float, float]] = {}  # when it was said, and seen
+        self.seen = SeenWaits(self._loop.time)
 
     @property
     def wait(self) -> str:
-        """The sentence about who is waited for, "" where nobody was of late."""
-        return self._last if self._connections.loop.time() - self._last_s < GONE_S else ""
+        """The sentence about what was waited for last, "" where nothing was of late."""
+        wait = self.seen.latest()
+        return WAITS_FOR % (wait,) if wait else ""
 
     @contextmanager
     def over(self, connection: Connection) -> Iterator[None]:
         """Watch what is done on a connection within the block."""
-        loop = self._connections.loop
-        pid: int = connection.get_server_pid()
-
-        timer = loop.call_later(LOOK_AFTER_S, lambda: due())
-
-        def due() -> None:
-            nonlocal timer
-            self._look(pid)
-            timer = loop.call_later(LOOK_EVERY_S, due)
-
+        looks = _Looks(self._loop, partial(self.look, connection.get_server_pid()))
         try:
             yield
         finally:
-            timer.cancel()
+            looks.end()
 
-    def _look(self, pid: int) -> None:
-        now_s = self._connections.loop.time()
-        if not self._looking and now_s - self._looked_s >= LOOK_EVERY_S:
-            self._looking, self._looked_s = True, now_s
-            self._connections.start(self._see(pid))
+    def look(self, pid: int) -> None:
+        """Look who a session waits for, unless that was just done."""
+        now_s = self._loop.time()
+        self._looked_s = {one: at_s for one, at_s in self._looked_s.items() if now_s - at_s < REST_S}
+        if pid not in self._looked_s:
+            self._looked_s[pid] = now_s
+            self._to_see[pid] = None
+            if not self._looking:
+                self._looking = True
+                self._connections.start(self._see())
 
-    async def _see(self, pid: int) -> None:
-        """See who a session waits for. Where that cannot be told nothing is said."""
+    async def _see(self) -> None:
+        """See who the sessions wait for. Where that cannot be told nothing is said."""
         try:
             connection = await self._connections.connect(use="who keeps a lock", needed=False)
-            giving_up = self._connections.loop.call_later(GIVEN_UP_AFTER_S, connection.terminate)
+            giving_up = self._loop.call_later(GIVEN_UP_AFTER_S, connection.terminate)
             try:
-                await connection.execute(f"SET statement_timeout = {ANSWERED_WITHIN_MS}")
-                rows = await connection.fetch(WAITED_FOR, pid)
+                await self._see_over(connection)
+            except Exception:
+                if not connection.is_closed():  # else the driver fails somehow between two statements
+                    raise
             finally:
                 giving_up.cancel()
                 connection.terminate()
         except LOST:
-            return
+            pass
         finally:
             self._looking = False
-        if rows:
-            self._note(rows[0][-1], [LockHolder(*row[:-1]) for row in rows])
+            self._to_see.clear()
 
-    def _note(self, table: str | None, holders: list[LockHolder]) -> None:
-        last = holders[-1]
-        if last.since_s is not None and last.since_s < LASTS_S:
-            return
-        now_s = self._connections.loop.time()
-        said_s, seen_s = self._seen.get((table, last.pid), (-AGAIN_S, -GONE_S))
-        is_new = now_s - said_s >= AGAIN_S or now_s - seen_s >= GONE_S
-        self._seen = {key: at for key, at in self._seen.items() if now_s - at[1] < GONE_S}
-        self._seen[table, last.pid] = (now_s if is_new else said_s, now_s)
-        self._last, self._last_s = _sentence(table, holders), now_s
-        if is_new:
-            log.warning("the database answers, but %s", self._last)
+    async def _see_over(self, connection: Connection) -> None:
+        await connection.execute(f"SET statement_timeout = {ANSWERED_WITHIN_MS}")
+        while self._to_see:
+            pid = next(iter(self._to_see))
+            rows = await connection.fetch(WAITED_FOR, pid)
+            del self._to_see[pid]
+            if rows:
+                self._note(pid, LockWait(rows[0][-1], tuple(LockHolder(*row[:-1]) for row in rows)))
+
+    def _note(self, pid: int, wait: LockWait) -> None:
+        if self.seen.take(pid, wait):
+            log.warning("the database answers, but " + WAITS_FOR, wait)
 
 
-def _sentence(table: str | None, holders: list[LockHolder]) -> str:
-    first, *others = map(str, holders)
-    behind = "".join(f", which waits for {one}" for one in others)
-    which = f"a lock on {table}" if table else "a lock"
-    return f"a statement waits for {which} that somebody keeps: {first}{behind}"
+class _Looks:
+    """The looks at a statement until it ends, ever again after a while."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, look: Callable[[], None]) -> None:
+        self._loop = loop
+        self._look = look
+        self._pauses_s = chain((LOOK_AFTER_S, LOOK_AGAIN_AFTER_S), repeat(LOOK_EVERY_S))
+        self._timer = self._later()
+
+    def end(self) -> None:
+        """Look no more."""
+        self._timer.cancel()
+
+    def _later(self) -> asyncio.TimerHandle:
+        return self._loop.call_later(next(self._pauses_s), self._due)
+
+    def _due(self) -> None:
+        self._timer = self._later()
+        self._look()

@@ -26,8 +26,8 @@ _Queued: TypeAlias = tuple[Job[Any], Callable[[Any], None], Callable[[Failed], N
 WARNING = "01000"
 LOCKED = "55P03"
 PASSING = ("40001", "40P01", LOCKED)
-"""Others were faster, or kept a lock, which is not said as a refusal is. The same is done again, but for a
-change that was `LOCKED` out: whoever asked for it is told.
+"""The SQLSTATEs of errors that are over once others are done: the log has no line about them. Whoever asked
+does so again, and hears of `LOCKED` where it takes refusals.
 """
 BEGIN_WITHIN_S = 10.0
 """So long the first job may take. Whoever asked for the connection has asked for another by then, and would

@@ -82,10 +82,10 @@ LEFT JOIN coterie.brokers AS broker ON broker.state <> 'fenced'
 LEFT JOIN me USING (broker_id)
 ORDER BY broker.broker_id
 """
-KEPT_LOCKED = (
-    "a change of the metadata is not made: for %g s somebody has kept a lock on them (%s); the database's"
-    " pg_stat_activity and pg_blocking_pids() say who: a session that is idle in transaction, or one whose"
-    " ALTER TABLE waits for a dump, say"
+NOT_MADE = "a change of the metadata is not made: for %g s it has waited for %s"
+ANYBODYS_LOCK = (
+    "a lock that somebody keeps: the database's pg_stat_activity and pg_blocking_pids() say who, a session"
+    " that is idle in transaction, or one whose ALTER TABLE waits for a dump, say"
 )
 Move: TypeAlias = TakeOver | LeaveCluster | GiveLeadership
 """Changes by which others lead; of these some are refused for what the image says, without any lock."""
@@ -171,11 +171,15 @@ class PostgresEngine:
         """Have a session be closed."""
         self._sessions.pop(session, None)
 
-    def note_locked(self, message: str) -> None:
-        """Take note that a lock has kept a change from being made; say so once until one gets through."""
+    def note_locked(self, pid: int) -> Refused:
+        """Take note that a lock has kept a change of a session from being made, and return that; it is said
+        once until one is not kept.
+        """
+        kept = self.locks.seen.just_now(pid) or ANYBODYS_LOCK
         if not self._is_locked:
-            log.warning(KEPT_LOCKED, LOCK_TIMEOUT_MS / 1_000, message)
+            log.warning(NOT_MADE, LOCK_TIMEOUT_MS / 1_000, kept)
         self._is_locked = True
+        return Refused(str(kept), locked=True)
 
     def note_unlocked(self) -> None:
         """Take note that no lock has kept a change: of the next one that does it is said."""
@@ -223,6 +227,7 @@ class PostgresSession:
         self._engine = engine
         self._connection = connection
         self._is_present = False
+        self._pid = 0  # of the server's process
         self._sent = 0  # statements
         self._kept_waiting: dict[type[Statement], _KeptWaiting] = {}
         self._ended: Callable[[], None]
@@ -257,6 +262,7 @@ class PostgresSession:
         self._connection.run(_nothing, lambda _: self._ended())
 
     async def _begin(self, notified: Callable[[int], None] | None, connection: Connection) -> ClusterHistory:
+        self._pid = connection.get_server_pid()
         # What a lock keeps from being read the server says then, where it would only be given up.
         await connection.execute(f"SET lock_timeout = {LOCK_TIMEOUT_MS}")
         found = await read_cluster_history(connection)
@@ -278,16 +284,15 @@ class PostgresSession:
         self._sent += 1
 
         def refused(failed: Failed) -> None:
-            locked = failed.sqlstate == LOCKED
-            if locked and not is_change:
+            if failed.sqlstate != LOCKED:
+                self._engine.note_unlocked()
+                answered(Refused(f"{failed.message} ({failed.sqlstate})"))
+                return
+            if not is_change:
                 answered(None)  # it is asked again
                 return
-            if locked:
-                self._engine.note_locked(failed.message)
-            else:
-                self._engine.note_unlocked()
-            refusal = Refused(f"{failed.message} ({failed.sqlstate})", locked)
-            if locked and not isinstance(statement, OF_MEMBERSHIP):
+            refusal = self._engine.note_locked(self._pid)
+            if not isinstance(statement, OF_MEMBERSHIP):
                 self._kept_waiting[type(statement)] = _KeptWaiting(self._sent, refusal)
             answered(refusal)
 
@@ -310,7 +315,7 @@ class PostgresSession:
     async def _execute(self, statement: Statement, number: int, connection: Connection) -> Answer:
         kept = self._kept_waiting.get(type(statement))
         if kept is not None and number <= kept.last_sent:
-            return kept.refusal  # it has waited as long, for the same lock
+            return kept.refusal  # it was sent before that one was refused, and is likely to wait as long
         match statement:
             case BrokerHeartbeat():
                 return await self._heartbeat(connection, statement)
