@@ -434,7 +434,7 @@ def test_of_a_change_while_the_database_is_away_it_is_said_what_may_have_been_do
         assert "this may have been done, or be done yet: look once it is back; check PostgreSQL" in said
     else:  # it knows nothing to go by
         assert said.startswith("coterie: nothing is changed: broker ")
-        assert "as far as can be told none reaches its database; check PostgreSQL" in said
+        assert "as far as can be told none can use its database; check PostgreSQL" in said
     assert "timeout" not in said
 
 

@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -208,6 +208,31 @@ def test_brokers_end_where_the_database_of_another_cluster_takes_the_place_of_th
     assert dumped(server, database) == before
 
 
+def test_brokers_wait_for_the_tables_of_a_database_that_was_replaced_by_an_empty_one(
+    server: Server, pair: StoreCluster, tmp_path: Path
+) -> None:
+    """Found by a newcomer: `is reached again` was the last that was said, and they stood still."""
+    back_up, *_, in_its_place = COMMANDS.findall(PAGE.read_text(encoding="utf-8"))
+    database, kept = pair.database, pair[1]
+    run(back_up, server, database, tmp_path)
+
+    server.sql("postgres", f"DROP DATABASE {database} WITH (FORCE)")
+    server.sql("postgres", f"CREATE DATABASE {database}")
+
+    lacking = f"{database} is reached, but has no tables of a cluster: bring the backup back"
+    pair.until("both say so", lambda: all(lacking in text for text in pair.said().values()))
+    assert pair[2].stop() == 1
+    *_, left, end = pair[2].log.splitlines()
+    assert "the database answers no heartbeat for now: for up to 3 s it is waited for" in left
+    assert "the database answered no heartbeat for 3 s" in end
+    run(in_its_place, server, database, tmp_path)
+    until_served(pair, TOPIC, live=[1])
+    assert re.search(r"can be used again, after .* broker epoch 1\d{12} begins", kept.log, re.DOTALL)
+    assert kept.log.count(lacking) == 1
+    with CLIENT.reader(kept.address, (TOPIC, 0)) as reader:
+        assert [one.value for one in reader.take(1)] == [b"ours"]
+
+
 def reader_of(cluster: StoreCluster, topic: str) -> Consumer:
     """Return a consumer that reads a topic from its beginning, and what comes next where that is gone."""
     reader = Consumer(
@@ -222,8 +247,8 @@ def reader_of(cluster: StoreCluster, topic: str) -> Consumer:
     return reader
 
 
-def until_served(cluster: StoreCluster, topic: str) -> None:
-    cluster.until("all are live again", lambda: cluster.live() == [1, 2, 3], within_s=60)
+def until_served(cluster: StoreCluster, topic: str, *, live: Sequence[int] = (1, 2, 3)) -> None:
+    cluster.until("all are live again", lambda: cluster.live() == [*live], within_s=60)
     cluster.until("they lead again", lambda: None not in cluster.leaders(topic))
 
 

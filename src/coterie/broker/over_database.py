@@ -160,7 +160,11 @@ class MemberProcess:
         self._connections = (connections, direct)
         self._reader = PostgresReader(connections)
         self._engine = PostgresEngine(
-            direct, settings.node_id, lanes=1 + DATA_LANES, cluster_id=opened.cluster_id
+            direct,
+            settings.node_id,
+            lanes=1 + DATA_LANES,
+            cluster_id=opened.cluster_id,
+            looked=self._outage.looked,
         )
         self._store = RemoteStore(
             LaneSessions(connections, settings.node_id),
@@ -214,7 +218,7 @@ class MemberProcess:
             return NOT_REACHED % (self._direct, away)
         if self._store.lanes:  # they are made when all else is there
             return NOT_WRITABLE % self._store.log_dir
-        return NOT_ANSWERED % (self._engine.locks.wait or PERHAPS_LOCKED)
+        return NOT_ANSWERED % (self._outage.lacks or self._engine.locks.wait or PERHAPS_LOCKED)
 
     def _prepare(self, host: str, port: int) -> None:
         """Make all that the broker consists of; it listens there."""

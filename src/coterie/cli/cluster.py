@@ -57,7 +57,7 @@ def describe_command(ask: AskCluster) -> CommandResult:
     """Show the cluster's id, its controller and its brokers.
 
     LEADS and REPLICAS count partitions, those of internal topics as well. While some have no leader LEADS is
-    a dash where it may be theirs. Where the broker that is asked does not reach its database, another is
+    a dash where it may be theirs. Where the broker that is asked cannot use its database, another is
     asked, and that is said.
     """
     found, topics = ask(cluster_and_topics)
@@ -117,8 +117,8 @@ def said_of_outdated(found: ClusterInfo) -> str:
         return ""
     said = f"{named(found, found.said_by)} has answered, with what was before"
     if len(found.brokers) == 1:
-        return f"{said}: {AS_FAR} it does not reach its database"
-    return f"{said}, and no broker that answers knows more: {AS_FAR} none reaches its database"
+        return f"{said}: {AS_FAR} it cannot use its database"
+    return f"{said}, and no broker that answers knows more: {AS_FAR} none can use its database"
 
 
 def named(found: ClusterInfo, address: Address | None) -> str:
@@ -165,14 +165,14 @@ def without_leader(found: ClusterInfo, topics: Sequence[DescribedTopic]) -> With
 def lines_of_cut_off(found: ClusterInfo) -> Iterator[str]:
     """Yield lines about the broker that was asked, where it knows no controller: it only looks well."""
     if outdated := said_of_outdated(found):
-        whose = "its" if len(found.brokers) == 1 else "a broker's"
+        whose = "the" if len(found.brokers) == 1 else "a"
         yield from wrapped(f"{outdated} (Apache Kafka's: no controller).")
-        yield f"Check PostgreSQL; {whose} log says since when and why: look for `suspended`."
+        yield f"Check PostgreSQL; {whose} broker's log says since when and why: look for `suspended`."
         yield ""
     elif found.cut_off is not None:
         knows_none = f"{named(found, found.cut_off)} knows no controller"
-        cut_off = f"{knows_none}: {AS_FAR} it does not reach its database"
-        yield from wrapped(f"{cut_off}. Its log says since when and why: look for `suspended`.")
+        cut_off = f"{knows_none}: {AS_FAR} it cannot use its database"
+        yield from wrapped(f"{cut_off}. That broker's log says since when and why: look for `suspended`.")
         yield f"This is what {named(found, found.said_by)} knows:"
         yield ""
 

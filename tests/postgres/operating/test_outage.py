@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import asyncpg
 import pytest
 
 from coterie.broker.cluster.postgres.outage import Outage
 from coterie.storage.postgres.advice import IS_AWAY, REFUSED, SILENT
-from coterie.storage.postgres.connecting import Connections, DatabaseAddress
+from coterie.storage.postgres.connecting import Connections, DatabaseAddress, NoCluster
 from coterie.storage.postgres.serial import SerialConnection
 
 WHERE = "postgresql://db/coterie"
@@ -30,9 +30,18 @@ class Trying:
 
     def tried(self, error: BaseException | None, *, after_s: float = 0) -> list[str]:
         """Have a try end after a while, and return what is said of it."""
+        return self._said_of(self._outage.tried, error, after_s)
+
+    def looked(self, error: BaseException | None, *, after_s: float = 0) -> list[str]:
+        """Have a try lead to a connection, and a look at the database to this; return what is said."""
+        return self.tried(None, after_s=after_s) + self._said_of(self._outage.looked, error, 0)
+
+    def _said_of(
+        self, told: Callable[[BaseException | None], None], error: BaseException | None, after_s: float
+    ) -> list[str]:
         self._now_s += after_s
         before = len(self._caplog.records)
-        self._outage.tried(error)
+        told(error)
         return [record.getMessage() for record in self._caplog.records[before:]]
 
 
@@ -91,6 +100,38 @@ def test_of_a_database_that_was_there_nobody_is_told_to_make_one(trying: Trying)
     error = asyncpg.InvalidCatalogNameError.new({"C": "3D000", "M": 'database "coterie" does not exist'})
 
     assert trying.tried(error) == [f'{ONE}: database "coterie" does not exist; {IS_AWAY}']
+
+
+NO_SCHEMA = asyncpg.InvalidSchemaNameError.new({"C": "3F000", "M": 'schema "coterie" does not exist'})
+LACKS_TABLES = "has no tables of a cluster: bring the backup back (pg_restore); this broker waits for that"
+
+
+def test_a_database_without_tables_is_told_of_ever_more_seldom_until_they_are_there(trying: Trying):
+    trying.tried(ConnectionRefusedError())
+
+    again, found = trying.looked(NO_SCHEMA, after_s=1)
+    said_after = [s for s in range(1, 101) if trying.looked(NO_SCHEMA, after_s=1)]
+
+    assert again == f"the database {WHERE} is reached again, after 1 s"
+    assert found == f"the database {WHERE} is reached, but {LACKS_TABLES}"
+    assert said_after == [10, 20, 40, 80]
+    assert trying.looked(None) == [f"the database {WHERE} can be used again, after 100 s"]
+    assert trying.looked(None) == []
+
+
+def test_a_backup_that_was_brought_back_without_its_rights_or_in_parts_is_told_of(trying: Trying):
+    denied = asyncpg.InsufficientPrivilegeError.new(
+        {"C": "42501", "M": "permission denied for schema coterie"}
+    )
+
+    (rights,), (parts,) = trying.looked(denied), trying.looked(NoCluster())
+
+    assert "(permission denied for schema coterie): GRANT coterie_broker TO the user of brokers" in rights
+    assert "no cluster in them" in parts
+
+
+def test_what_a_look_was_kept_from_by_the_connection_is_not_told_of_twice(trying: Trying):
+    assert trying.looked(ConnectionResetError()) == []
 
 
 # -- who tells

@@ -226,7 +226,7 @@ def test_nothing_is_moved_by_what_a_broker_remembers_that_may_be_cut_off():
 
     assert said == (
         "broker 2 at h2:9092 has answered, with what was before, and no broker that answers knows more:"
-        " as far as can be told none reaches its database"
+        " as far as can be told none can use its database"
     )
     assert said_of_outdated(ClusterInfo("c", 1, brokers, Address("h2", 9092))) == ""
 
@@ -241,7 +241,7 @@ def test_who_has_answered_is_named_where_it_knows_no_controller_though_it_leads_
     assert [*well] == []
     assert [*cut_off] == [
         "broker 2 at h2:9092 has answered, with what was before, and no broker that answers knows more: as",
-        "far as can be told none reaches its database (Apache Kafka's: no controller).",
+        "far as can be told none can use its database (Apache Kafka's: no controller).",
         "Check PostgreSQL; a broker's log says since when and why: look for `suspended`.",
         "",
     ]
@@ -252,9 +252,9 @@ def test_of_a_broker_that_is_alone_nothing_is_said_as_if_there_were_others():
     alone = DescribedBroker(1, Address("h1", 9092), None, fenced=False)
 
     assert [*lines_of_cut_off(ClusterInfo("c", -1, (alone,), Address("h1", 9092)))] == [
-        "broker 1 at h1:9092 has answered, with what was before: as far as can be told it does not reach its",
+        "broker 1 at h1:9092 has answered, with what was before: as far as can be told it cannot use its",
         "database (Apache Kafka's: no controller).",
-        "Check PostgreSQL; its log says since when and why: look for `suspended`.",
+        "Check PostgreSQL; the broker's log says since when and why: look for `suspended`.",
         "",
     ]
 
@@ -264,7 +264,7 @@ def test_where_another_knows_better_than_the_broker_that_was_asked_both_are_name
 
     said = [*lines_of_cut_off(ClusterInfo("c", 1, brokers, Address("h1", 9092), Address("h2", 9092)))]
 
-    assert said[0].startswith("broker 2 at h2:9092 knows no controller: as far as can be told it does not")
+    assert said[0].startswith("broker 2 at h2:9092 knows no controller: as far as can be told it cannot")
     assert said[2:] == ["This is what broker 1 at h1:9092 knows:", ""]
 
 

@@ -48,7 +48,7 @@ class Drain(NamedTuple):
 
 
 class AwaitEngine(NamedTuple):
-    """Say that the engine is not reached, and for how long at most the broker, which leaves, waits for it."""
+    """Say that the engine answers no heartbeat, and for how long the broker, which leaves, waits at most."""
 
     within_ms: int
 

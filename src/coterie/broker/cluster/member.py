@@ -67,8 +67,8 @@ OTHER_CLUSTER = (
     " cluster {found}"
 )
 AWAY = (
-    "the database is not reached, or does not answer: for up to %d s it is waited for, since others can lead"
-    " at once only then; a second signal ends this broker"
+    "the database answers no heartbeat for now: for up to %d s it is waited for, since others can lead at"
+    " once only then; a second signal ends this broker"
 )
 ANSWER_WITHIN_MS = 2_500
 """How long a statement is waited for, from when those before it are answered: longer than an engine has it

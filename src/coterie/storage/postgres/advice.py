@@ -9,7 +9,14 @@ from contextlib import asynccontextmanager
 import asyncpg
 
 from coterie.base.errors import CoterieError
-from coterie.storage.postgres.connecting import LOST, MIDWAY, DatabaseAddress, connect, in_a_line
+from coterie.storage.postgres.connecting import (
+    LOST,
+    MIDWAY,
+    DatabaseAddress,
+    NoCluster,
+    connect,
+    in_a_line,
+)
 from coterie.storage.postgres.serial import Connection
 from coterie.storage.postgres.tls import tls_advice
 
@@ -26,6 +33,9 @@ TO_GRANT = "who looks or dumps needs GRANT coterie_reader, and who loads or rest
 TAKES_WRITES = "read-write"  # as the driver names what was looked for
 TO_MAKE = "createdb makes one"
 IS_AWAY = "it was there before: is another to take its place, or has it been renamed or dropped?"
+WAITS = "this broker waits for that"
+NO_TABLES = f"has no tables of a cluster: bring the backup back (pg_restore); {WAITS}"
+NO_CLUSTER = "has tables, and no cluster in them: have the backup be brought back in all its parts"
 READ_ONLY = "no server that takes writes: this one is a standby, or has default_transaction_read_only on"
 FORGETFUL_POOLER = (
     "a pooler is between that keeps no prepared statements: PgBouncer does from 1.21 on, with"
@@ -82,6 +92,21 @@ def what_to_put_right(error: BaseException, *, was_there: bool = False) -> str:
             return FORGETFUL_POOLER
         return "" if state.startswith(PASSING) else said
     return in_a_line(error) if isinstance(error, asyncpg.InterfaceError) else ""
+
+
+def what_is_lacking(error: BaseException) -> str:
+    """Return the sentence about a database that is there, and has not what was there before, as it goes on
+    behind "it is reached, but"; "" where an error says nothing of the kind.
+    """
+    if isinstance(error, asyncpg.UndefinedTableError | asyncpg.InvalidSchemaNameError):
+        return NO_TABLES
+    if isinstance(error, NoCluster):
+        return f"{NO_CLUSTER}: {WAITS}"
+    if isinstance(error, asyncpg.InsufficientPrivilegeError):
+        return (
+            f"lets no broker go on ({in_a_line(error)}): GRANT coterie_broker TO the user of brokers; {WAITS}"
+        )
+    return ""
 
 
 def passing_reason(error: BaseException) -> str:

@@ -118,9 +118,18 @@ class PostgresEngine:
     """A `MetadataEngine`. A broker that registers has so many lanes."""
 
     def __init__(
-        self, connections: Connections, broker_id: int, *, lanes: int, cluster_id: str | None = None
+        self,
+        connections: Connections,
+        broker_id: int,
+        *,
+        lanes: int,
+        cluster_id: str | None = None,
+        looked: Callable[[BaseException | None], None] = lambda _: None,
     ) -> None:
-        """Without a `cluster_id` the cluster is that which is found first."""
+        """Without a `cluster_id` the cluster is that which is found first. `looked` is told of each
+        membership's look at the database: why it has failed, or None.
+        """
+        self.looked = looked
         self.broker_id = broker_id
         self.cluster_id = cluster_id
         self.lanes = lanes
@@ -265,7 +274,7 @@ class PostgresSession:
         self._pid = connection.get_server_pid()
         # What a lock keeps from being read the server says then, where it would only be given up.
         await connection.execute(f"SET lock_timeout = {LOCK_TIMEOUT_MS}")
-        found = await read_cluster_history(connection)
+        found = await self._look(connection)
         if self._engine.is_of_another(found.cluster_id):
             return found  # where a broker of this id may be as well, and is not to look present
         if notified is not None:
@@ -274,6 +283,18 @@ class PostgresSession:
         else:
             await _prepare(connection)
         return await read_cluster_history(connection)  # whoever is present hears of what changes it
+
+    async def _look(self, connection: Connection) -> ClusterHistory:
+        """Return the history of the database, before anything is left there."""
+        try:
+            found = await read_cluster_history(connection)
+        except LOST as error:
+            if self.is_membership:
+                self._engine.looked(error)
+            raise
+        if self.is_membership:
+            self._engine.looked(None)
+        return found
 
     async def _be_present(self, connection: Connection) -> None:
         """Hold the lock that shows the broker; an earlier session, not noticed to be dead yet, may still."""
