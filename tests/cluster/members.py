@@ -59,7 +59,7 @@ class RecordingHosting:
     def serve(self, broker_epoch: int) -> None:
         self.calls.append(f"serve {broker_epoch}")
 
-    def suspend(self) -> None:
+    def suspend(self, why: str) -> None:
         self.calls.append("suspend")
 
     def resume(self, *, anew: bool) -> None:

@@ -36,6 +36,9 @@ from coterie.broker.cluster.terms import (
     DRAIN_WITHIN_MS,
     HAND_OVER_WITHIN_MS,
     LEAVE_WITHIN_MS,
+    READS_ANEW,
+    SILENT,
+    UNCONNECTED,
     UNGIVEN,
     UNREACHED,
     UNWRITTEN,
@@ -215,14 +218,21 @@ def test_a_broker_is_suspended_so_long_after_the_sending_of_its_last_heartbeat_t
     assert rig.serves()
     rig.now = sent + 1_200
     assert not rig.serves()
-    assert Suspend() in rig.do("tick")
+    assert Suspend(SILENT % 1.2) in rig.do("tick")
     assert rig.life.phase is Phase.SUSPENDED
+
+
+def test_a_broker_whose_connection_is_gone_is_suspended_for_that(rig: Rig):
+    rig.answer()
+    rig.do("disconnected")
+
+    assert Suspend(UNCONNECTED) in rig.wait(150)
 
 
 def test_a_heartbeat_that_is_answered_in_the_epoch_ends_the_suspension(rig: Rig):
     rig.answer()
     rig.now += 1_300
-    assert rig.do("tick") == [Suspend(), BrokerHeartbeat(ME, EPOCH, EPOCH)]
+    assert rig.do("tick") == [Suspend(SILENT % 1.3), BrokerHeartbeat(ME, EPOCH, EPOCH)]
 
     rig.now += 10
     assert rig.answer() == [Resume(False)]
@@ -238,7 +248,7 @@ def test_who_was_stopped_serves_nobody_before_it_has_looked_at_the_clock(rig: Ri
     assert not rig.serves()
     actions = rig.answer()  # the answer has waited all the time: of a heartbeat sent long ago
 
-    assert actions == [Suspend(), BrokerHeartbeat(ME, EPOCH, EPOCH)]
+    assert actions == [Suspend(SILENT % 10.3), BrokerHeartbeat(ME, EPOCH, EPOCH)]
     assert not rig.serves()
 
 
@@ -414,7 +424,7 @@ def test_an_engine_that_has_gone_back_is_believed_and_nobody_served_until_all_is
 
     actions = rig.do("connected", "another history")
 
-    assert actions == [Suspend(), BrokerHeartbeat(ME, EPOCH, 0), ReadDelta(0)]
+    assert actions == [Suspend(READS_ANEW), BrokerHeartbeat(ME, EPOCH, 0), ReadDelta(0)]
     assert rig.answer(version=7) == []
     assert not rig.serves()
     assert rig.do("delta_read", rig.last(ReadDelta), whole(7, ROW)) == [Resume(True)]
@@ -436,7 +446,7 @@ def test_who_waits_for_a_version_of_an_engine_that_has_gone_back_has_it_looked_f
 
 
 def test_a_version_below_that_of_the_image_says_the_same(rig: Rig):
-    assert rig.answer(version=6) == [Suspend(), ReadDelta(0)]
+    assert rig.answer(version=6) == [Suspend(READS_ANEW), ReadDelta(0)]
 
 
 def test_what_was_read_while_a_heartbeat_was_under_way_says_nothing_of_an_engine_that_has_gone_back(
@@ -452,7 +462,7 @@ def test_what_was_read_while_a_heartbeat_was_under_way_says_nothing_of_an_engine
     assert rig.serves()
 
     rig.wait(300)
-    assert rig.answer(version=8) == [Suspend(), ReadDelta(0)]
+    assert rig.answer(version=8) == [Suspend(READS_ANEW), ReadDelta(0)]
 
 
 def test_an_epoch_that_another_process_has_in_an_engine_that_went_back_is_gone(rig: Rig):
@@ -472,7 +482,7 @@ def test_a_delta_that_does_not_follow_has_all_be_read_anew(rig: Rig):
     rig.do("notified", 9)
 
     torn = Delta(above=7, version=8, partitions=[PartitionRow(1, UUID(int=1), 0, (1,), 1, 0, None, 8)])
-    assert rig.do("delta_read", rig.last(ReadDelta), torn) == [Suspend(), ReadDelta(0)]
+    assert rig.do("delta_read", rig.last(ReadDelta), torn) == [Suspend(READS_ANEW), ReadDelta(0)]
 
     topic = TopicRow(UUID(int=1), "orders", 1, {}, 0, False, 8)
     rows = Delta(above=0, version=8, brokers=[ROW], topics=[topic], partitions=torn.partitions)

@@ -366,7 +366,7 @@ class Process:
         """Note that it serves."""
         self.world.note(f"{self.broker_id} serves in epoch {broker_epoch}")
 
-    def suspend(self) -> None:
+    def suspend(self, why: str) -> None:
         """Note that it does not."""
         self.world.note(f"{self.broker_id} suspends itself")
 

@@ -299,11 +299,9 @@ class NodeHosting:
         log.info("broker epoch %d begins; %d partitions are to be led", broker_epoch, len(led))
         self._lead(led, image)
 
-    def suspend(self) -> None:
+    def suspend(self, why: str) -> None:
         """Answer that others may lead."""
-        log.warning(
-            "suspended: the database answered no heartbeat in time, or the metadata are not to be relied on"
-        )
+        log.warning("suspended: %s", why)
         self.suspensions += 1
         self._elections.suspend()
 

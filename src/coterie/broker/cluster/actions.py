@@ -22,7 +22,11 @@ class Serve(NamedTuple):
 
 
 class Suspend(NamedTuple):
-    """Answer that others may lead, and let timers stand still: memory, logs and parked requests stay."""
+    """Answer that others may lead, and let timers stand still: memory, logs and parked requests stay. `why`
+    is for the log.
+    """
+
+    why: str
 
 
 class Resume(NamedTuple):

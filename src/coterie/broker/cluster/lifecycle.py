@@ -46,6 +46,7 @@ from coterie.broker.cluster.terms import (
     DRAIN_WITHIN_MS,
     HAND_OVER_WITHIN_MS,
     LEAVE_WITHIN_MS,
+    READS_ANEW,
     SAY_SO_MS,
     UNGIVEN,
     UNREACHED,
@@ -330,7 +331,7 @@ class BrokerLifecycle:
         leading = self._phase is Phase.LIVE or (self._phase is Phase.LEAVING and not self._drained)
         if leading and not self._suspended and not self.serves(now_ms):
             self._suspended = True
-            self._actions.append(Suspend())
+            self._actions.append(Suspend(self._terms.why_suspended(now_ms - self._renewed_ms)))
 
     def _counted(self, answer: HeartbeatAnswer, now_ms: int) -> None:
         """Go on: the broker's epoch stands as of the sending of the heartbeat."""
@@ -359,9 +360,8 @@ class BrokerLifecycle:
 
     def _serve_if_possible(self, now_ms: int) -> None:
         """Begin to serve, or to serve again: the epoch stands, and the image has what was decided with it."""
-        if self._whole or not self.broker_epoch or self.image.version < self.broker_epoch:
-            return
-        if self._stop_by_ms is not None:
+        stopping = self._stop_by_ms is not None
+        if stopping or self._whole or not self.broker_epoch or self.image.version < self.broker_epoch:
             return
         if now_ms >= self._renewed_ms + self._terms.suspend_after_ms or self._disconnected_ms is not None:
             return
@@ -380,7 +380,7 @@ class BrokerLifecycle:
         self.seen.begin_anew()
         if self._phase in (Phase.LIVE, Phase.LEAVING) and not self._suspended:
             self._suspended = True
-            self._actions.append(Suspend())
+            self._actions.append(Suspend(READS_ANEW))
 
     def _look_at_own_row(self, now_ms: int) -> None:
         row = self.image.brokers.get(self.broker_id)

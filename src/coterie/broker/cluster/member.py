@@ -101,7 +101,7 @@ class Hosting(Protocol):
         """Lead what the image says, in this broker epoch."""
         ...
 
-    def suspend(self) -> None:
+    def suspend(self, why: str) -> None:
         """Answer that others may lead; let timers stand still."""
         ...
 
@@ -383,8 +383,8 @@ class ClusterMember:
                 self.giving, self._give = GivingBack(self.lifecycle.broker_id, broker_epoch), True
                 self._hosting.serve(broker_epoch)
                 self._made.await_seen(broker_epoch, self._serving)
-            case Suspend():
-                self._hosting.suspend()
+            case Suspend(why):
+                self._hosting.suspend(why)
             case Resume(anew):
                 self._resume(anew=anew)
             case Fence():

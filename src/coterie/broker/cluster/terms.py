@@ -42,6 +42,12 @@ UNGIVEN = (
     f" {LEAVE_WITHIN_MS // 1_000} s: the others take it over, if they do not lead it already; what was not"
     " written was acknowledged to nobody"
 )
+SILENT = (
+    "the database has answered no heartbeat that was sent in the last %.1f s: it is slow or away, or this"
+    " broker's machine is busy"
+)
+UNCONNECTED = "the connection for heartbeats to the database is gone"
+READS_ANEW = "what is known here of the metadata is not to be relied on, and is read anew"
 ANNOUNCE_AFTER_MS = 100
 """How long a broker that hands nothing over drains before others are asked to give it nothing more: to ask
 takes a change, and the one by which others lead would wait for it.
@@ -71,6 +77,10 @@ class LifecycleTerms:
     def suspend_after_ms(self) -> int:
         """How long a broker serves after the sending of its last heartbeat that was answered."""
         return self.session_timeout_ms * 4 // 5
+
+    def why_suspended(self, silent_ms: int) -> str:
+        """Return why a broker is suspended, so long after it sent the last heartbeat that was answered."""
+        return SILENT % (silent_ms / 1_000) if silent_ms >= self.suspend_after_ms else UNCONNECTED
 
     @property
     def answer_late_ms(self) -> int:
