@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from no_task_left import watched
 
 T = TypeVar("T")
-LOOPBACK_S = 0.01
+LOOPBACK_S = 0.02
 """How long sockets are waited for, by the wall's clock, before time jumps: the kernel takes far less."""
 LEAST_S = 1e-6
 """Each round of the loop takes some time, or whoever waits for the next instant waits for ever."""

@@ -35,7 +35,7 @@ def told(brokers: CutOffBrokers, ask):
             finally:
                 await cluster.close()
 
-    return asyncio.run(scenario())
+    return run_hurried(scenario())
 
 
 def test_leaders_are_asked_of_another_broker_than_the_one_that_knew_none(brokers: CutOffBrokers):
