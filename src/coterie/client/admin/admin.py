@@ -107,7 +107,7 @@ class Admin(HintsAtMethods):
         """Return the cluster's id, controller and brokers; the fenced ones too, from Kafka 4.0 on.
 
         A broker that knows no controller may be cut off: then the others are asked, and one that does counts.
-        Those that do not answer within 0.5 s, or a little more where brokers are far, are waited for by who
+        Those that do not answer within 0.5 s, or up to 3 s where brokers are far, are waited for by who
         is `patient`, each for as long as a request may take: who makes a change that goes by it, say.
         """
         return await self._brokers.describe_cluster(fenced=include_fenced, patient=patient)

@@ -31,9 +31,9 @@ NO_CONTROLLER = (
 )
 NOTHING, PERHAPS = "nothing was changed", "this may have been done, or be done yet: look once it is back"
 BY_ONE_PERHAPS = "by one of the tries this may have been done, or be done yet: look before you try again"
-GRACE_S, ROUND_TRIPS = 0.5, 10
-"""So long others are waited for at least where one broker knows no controller, and as many times as long as
-its answer took: to connect to them, over TLS and with SASL, takes some round trips.
+GRACE_S, GRACE_MOST_S, ROUND_TRIPS = 0.5, 3.0, 10
+"""So long others are waited for at least and at most where one broker knows no controller, and between these
+as many times as long as its answer took: to connect to them, over TLS and with SASL, takes some round trips.
 """
 NOT_NOW = (Code.NOT_CONTROLLER, Code.REQUEST_TIMED_OUT)
 """What a broker answers that cannot have changes written."""
@@ -164,7 +164,7 @@ class Brokers:
             found = await self._described_by(address, fenced=fenced)
             if found.controller_id < 0:
                 took_s = asyncio.get_running_loop().time() - began_s
-                grace_s = max(GRACE_S, ROUND_TRIPS * took_s)
+                grace_s = min(max(GRACE_S, ROUND_TRIPS * took_s), GRACE_MOST_S)
                 found = await self._described_by_another(found, fenced, None if patient else grace_s)
             self._cluster.pass_over(found.cut_off)
             return found
