@@ -259,7 +259,8 @@ def drain_command(
         await carry_out(admin, moves, dry_run=dry_run)
         if dry_run:
             return Moved(moves, []), held
-        there = kept(topics, await until_away(admin, leaving, timeout_s, f"on {brokers_text(leaving)}"))
+        where = f"on {brokers_text(leaving)}"
+        there = kept(topics, await until_away(admin, leaving, moves, topics, timeout_s, where))
         return moves_of(moves, there), held
 
     (moves, deleted), held = ask(drain)

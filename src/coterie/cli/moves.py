@@ -81,21 +81,40 @@ def kept(before: Sequence[DescribedTopic], now: Sequence[DescribedTopic]) -> lis
     return [one for one in now if one.name in ids and ids[one.name] == one.topic_id]
 
 
+class Left(NamedTuple):
+    """The partitions that are waited for, and those that came after the moves were decided, and stay."""
+
+    moving: Sequence[TopicPartition]
+    staying: Sequence[TopicPartition] = ()
+
+
+Look = Callable[[], Awaitable[tuple[list["DescribedTopic"], Left]]]
+"""Finds the topics and what is left of them."""
+
+
 async def until_away(
-    admin: Admin, leaving: Sequence[int], timeout_s: float, where: str
+    admin: Admin,
+    leaving: Sequence[int],
+    moves: Sequence[ReplicaMove],
+    before: Sequence[DescribedTopic],
+    timeout_s: float,
+    where: str,
 ) -> list[DescribedTopic]:
     """Return the topics once brokers are no replicas and lead nothing. Raises `CoterieError` if that takes
-    too long.
+    too long, or where nothing is left but what none of the `moves` of the topics `before` is about.
     """
 
-    async def left(topics: Sequence[DescribedTopic]) -> int:
-        return sum(
-            not {one.leader, *one.replicas}.isdisjoint(leaving)
-            for topic in topics
-            for one in topic.partitions
-        )
+    async def look() -> tuple[list[DescribedTopic], Left]:
+        moving = {*await admin.list_partition_reassignments()}  # of others, too; asked before what is there
+        topics = await admin.list_topics(internal=True)
+        moving |= {one.name for one in placed(kept(before, topics))} & {move.name for move in moves}
+        left = [one for one in placed(topics) if not {one.leader, *one.replicas}.isdisjoint(leaving)]
+        staying = [
+            one.name for one in left if one.name not in moving and not {*one.replicas}.isdisjoint(leaving)
+        ]
+        return topics, Left([one.name for one in left if one.name not in staying], staying)
 
-    return await until_none(admin, left, timeout_s, where)
+    return await until_none(look, timeout_s, where)
 
 
 async def until_led(
@@ -105,29 +124,45 @@ async def until_led(
     timeout_s: float,
 ) -> list[DescribedTopic]:
     """Return the topics once partitions of those `before` have these replicas, and the first one leads.
-    Raises `CoterieError` as above.
+    Raises `CoterieError` if that takes too long.
     """
 
-    async def left(topics: Sequence[DescribedTopic]) -> int:
+    async def look() -> tuple[list[DescribedTopic], Left]:
+        topics = await admin.list_topics(internal=True)
         there = {one.name: one for one in placed(kept(before, topics))}
         moved = [(there[name], after) for name, after in wanted.items() if name in there]
         late = [(one, after) for one, after in moved if (one.replicas, one.leader) != (after, after[0])]
         unled = [one.name for one, after in late if one.replicas == after]
         if unled:
             await admin.elect_leaders(unled)
-        return len(late)
+        return topics, Left([one.name for one, _ in late])
 
-    return await until_none(admin, left, timeout_s, "on their way")
+    return await until_none(look, timeout_s, "on their way")
 
 
-async def until_none(
-    admin: Admin, left: Callable[[Sequence[DescribedTopic]], Awaitable[int]], timeout_s: float, where: str
-) -> list[DescribedTopic]:
-    """Return the topics once no partitions are left. Raises `CoterieError` where that takes too long."""
+async def until_none(look: Look, timeout_s: float, where: str) -> list[DescribedTopic]:
+    """Return the topics once no partitions are left. Raises `CoterieError` where that takes too long, or
+    those that are left stay.
+    """
     end_s = asyncio.get_running_loop().time() + timeout_s
-    while count := await left(topics := await admin.list_topics(internal=True)):
-        if asyncio.get_running_loop().time() >= end_s:
-            again = "they go on moving; run the command again to wait for them"
-            raise CoterieError(f"{counted(count, 'partition')} still {where} after {timeout_s:g} s; {again}")
+    while True:
+        topics, left = await look()
+        if not any(left):
+            return topics
+        if not left.moving or asyncio.get_running_loop().time() >= end_s:
+            raise CoterieError(said_of_left(left, timeout_s, where))
         await asyncio.sleep(LOOK_EVERY_S)
-    return topics
+
+
+def said_of_left(left: Left, timeout_s: float, where: str) -> str:
+    """Return the sentence about partitions that are left, and what to do."""
+    from coterie.cli.tables import by_topic, partitions_text
+
+    said = []
+    if left.moving:
+        said.append(f"{counted(len(left.moving), 'partition')} still {where} after {timeout_s:g} s")
+        said.append("they go on moving")
+    if left.staying:
+        said.append(f"new {where}, and not moving: {partitions_text(by_topic(left.staying))}")
+    said.append(f"run the command again to {'move those' if left.staying else 'wait for them'}")
+    return "; ".join(said)
