@@ -8,7 +8,7 @@ from random import Random
 
 from coterie.client.member import MemberSettings
 from coterie.history.group import history_of
-from coterie.history.log.records import Entry
+from coterie.history.log.records import CLASSIC, Entry
 from coterie.history.log.runs import Commit, runs_of
 from coterie.history.log.segments import entries_of, groups_of
 from coterie.history.tables import History
@@ -118,8 +118,10 @@ def lived(life: Life, seed: int) -> Replay:
     return replay
 
 
-def told(replay: Replay) -> History:
-    """What is told of the log that the broker wrote, and of commits by whoever was at work."""
+def told(replay: Replay, *, compacted: float = 0.0) -> History:
+    """What is told of the log that the broker wrote, and of commits by whoever was at work; of the first
+    `compacted` part of it compaction has left the last record of the group.
+    """
     host = replay.station.host()
     assert host is not None
     (log,) = groups_of(entries_of([bytes(host.log.read(0, max_bytes=1 << 30))]))
@@ -131,6 +133,10 @@ def told(replay: Replay) -> History:
             entries.append(what._replace(place=place))
         else:
             commits.append(Commit(place, at_ms, *what, at_ms // 10, len(entries)))
+    formed = [one.place for one in entries if one.kind == CLASSIC]
+    begins = formed[int(len(formed) * compacted)]
+    entries = [one for one in entries if one.place >= begins]
+    commits = [one for one in commits if one.place >= begins]
     return history_of(log.group_id, entries, tuple(runs_of(commits)))
 
 

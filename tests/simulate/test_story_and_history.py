@@ -23,14 +23,16 @@ from simulate.test_history_of_lives import TOPICS, Chance, lived, told
 SEEDS = range(12)
 
 
-def a_life(seed: int) -> tuple[list[dict[str, Any]], History]:
-    """Return the story of a group as its topic has it, and the history of the same broker's log with it."""
+def a_life(seed: int, compacted: float) -> tuple[list[dict[str, Any]], History]:
+    """Return the story of a group as its topic has it, and the history of the same broker's log with it, of
+    which a part is compacted.
+    """
     replay = lived(Chance(seed).life(), seed)
     values = [
         json.dumps(one.document()).encode() for one in replay.station.story if isinstance(one, Rebalance)
     ]
     (story,) = read_story(values).values()
-    return story, overlaid(told(replay), story)
+    return story, overlaid(told(replay, compacted=compacted), story)
 
 
 def said(cost: Cost, document: dict[str, Any]) -> str:
@@ -48,9 +50,12 @@ def said(cost: Cost, document: dict[str, Any]) -> str:
     return f"{partitions} stood still, up to {cost.longest_ms:,} ms ("
 
 
-@pytest.fixture(scope="module", params=SEEDS)
+LIVES = [(seed, 0.0) for seed in SEEDS] + [(seed, part) for seed in SEEDS for part in (0.3, 0.8)]
+
+
+@pytest.fixture(scope="module", params=LIVES, ids=str)
 def life(request: pytest.FixtureRequest) -> tuple[list[dict[str, Any]], History]:
-    return a_life(request.param)
+    return a_life(*request.param)
 
 
 def test_a_rebalance_is_the_same_thing_everywhere(life: tuple[list[dict[str, Any]], History]):

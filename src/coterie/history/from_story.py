@@ -12,18 +12,24 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, pairwise
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 from coterie.base.errors import Corrupt
+from coterie.base.ids import ShortNames, TopicPartition
 from coterie.base.reasons import inferred
+from coterie.history.bursts import waves_of
+from coterie.history.departures import POLL_EXCEEDED, SESSION_EXPIRED
 from coterie.history.ownership import NO_PROGRESS, Ended, Owner, Owners, before_next, stalls_of
-from coterie.history.tables import Assignment, Generation, History, Ownership, Stall
-from coterie.story.cost import COOPERATIVE, given_up, is_assigned, owners_of
+from coterie.history.tables import Assignment, Generation, History, Move, Ownership, Stall
+from coterie.story.cost import COOPERATIVE, before, given_up, is_assigned, owners_of
 from coterie.story.order import CLOCKS_APART_MS, dated, in_story_order
 
 BY_COORDINATOR = "told by the coordinator"
 MISSING = "the coordinator's story does not have it"
+COMPACTED = "compaction has removed the commits before it: how long a member had been silent is not known"
+SILENT = frozenset({SESSION_EXPIRED, POLL_EXCEEDED})
+BY_TIME = attrgetter("at", "generation", "topic", "partition")
 HALF = re.compile("[\ud800-\udfff]")
 
 
@@ -225,6 +231,8 @@ def history_of_story(group_id: str, story: Iterable[Mapping[str, Any]]) -> Histo
         by_id = {member_id: Owner(member_id, one["client_id"], one["host"], one["instance_id"])
                   for member_id, one in rebalance["members"].items()}  # fmt: skip
         has = owners_of(rebalance)
+        for partition, member_id in came_back(rebalance, owners.held_by()):
+            owners.replace(partition, by_id[member_id])
         for partition, at_ms in given_up(rebalance, owners.held_by(), has):
             owners.give_up(partition, at_ms=at_ms)
         held, formed_ms = owners.held_by(), rebalance["formed_at"]
@@ -243,6 +251,20 @@ def history_of_story(group_id: str, story: Iterable[Mapping[str, Any]]) -> Histo
         tuple(stalls),
         tuple(owners.moves),
     )
+
+
+def came_back(
+    rebalance: Mapping[str, Any], held: Mapping[TopicPartition, str]
+) -> Iterator[tuple[TopicPartition, str]]:
+    """Yield each partition whose owner goes by another member id by now, and that: a static member that was
+    started again without a rebalance.
+    """
+    if any("gained" not in one or "lost" not in one for one in rebalance["members"].values()):
+        return
+    present = {*rebalance["members"], *rebalance["left"]}
+    for partition, member_id in before(rebalance).items():
+        if held.get(partition, member_id) not in present:
+            yield partition, member_id
 
 
 def ends_of(generations: Sequence[Generation], began: Mapping[int, Mapping[str, Any]]) -> list[Ended]:
@@ -277,6 +299,7 @@ def assigned(rebalance: Mapping[str, Any], by_id: Mapping[str, Owner]) -> Iterat
 def overlaid(inferred: History, story: Iterable[Mapping[str, Any]]) -> History:
     """Return the history with what the story says of its generations."""
     story = list(story)
+    inferred = begun_by_story(inferred, story)
     story = dated(story, times_of(story, inferred.generations))
     if not inferred.generations and not inferred.ownership:
         return history_of_story(inferred.group_id, story)
@@ -292,7 +315,98 @@ def overlaid(inferred: History, story: Iterable[Mapping[str, Any]]) -> History:
             began = one.formed_at > story[0]["formed_at"]
             known[at] = one._replace(evidence=(*one.evidence, MISSING)) if began else one
     both = sorted(known.values(), key=lambda one: (one.formed_at, one.generation))
-    return filled(timed(inferred._replace(generations=tuple(both)), story), story)
+    begins_ms = begins(inferred)
+    compacted = story[0]["formed_at"] < begins_ms
+    if compacted:
+        both = [with_silence_unknown(one) if one.formed_at <= begins_ms else one for one in both]
+        inferred = owned_before_the_log(inferred, story, begins_ms)
+    return in_waves(filled(timed(inferred._replace(generations=tuple(both)), story), story))
+
+
+def in_waves(history: History) -> History:
+    """Return the history with its deploys and storms by the causes that it has now: who was removed did not
+    leave in order.
+    """
+    members: dict[int, dict[str, Assignment]] = defaultdict(dict)
+    for one in history.assignments:
+        members[one.formed_at][one.member_id] = one
+    names = ShortNames(each.values() for each in members.values())
+    clients = {member_id: names.of(member_id) for each in members.values() for member_id in each}
+    waves = waves_of(history.group_id, history.generations, history.replacements, clients)
+    return history._replace(waves=tuple(waves))
+
+
+def begins(history: History) -> int:
+    """Return the time of the first thing that the log has of a group."""
+    return min(
+        chain(
+            (one.formed_at for one in history.generations),
+            (one.formed_at for one in history.assignments),
+            (one.from_ms for one in history.ownership),
+        )
+    )
+
+
+def with_silence_unknown(one: Generation) -> Generation:
+    """Return the row of a generation of which the log has no commits any more."""
+    if SILENT.isdisjoint(one.causes):
+        return one
+    return one._replace(evidence=(*one.evidence, COMPACTED))
+
+
+def begun_by_story(inferred: History, story: Iterable[Mapping[str, Any]]) -> History:
+    """Return the history with the time of its first generation by the story, where that is earlier: of it
+    compaction may have left a later record, which a static member's return has the coordinator write.
+    """
+    if not inferred.generations:
+        return inferred
+    number, logged_ms = inferred.generations[0].generation, inferred.generations[0].formed_at
+    by_story = [
+        one["formed_at"] for one in story if one["generation"] == number and one["formed_at"] < logged_ms
+    ]
+    if not by_story:
+        return inferred
+    begun_ms = max(by_story)
+    return inferred._replace(
+        generations=(inferred.generations[0]._replace(formed_at=begun_ms), *inferred.generations[1:]),
+        assignments=tuple(
+            one._replace(formed_at=begun_ms)
+            if (one.generation, one.formed_at) == (number, logged_ms)
+            else one
+            for one in inferred.assignments
+        ),
+        ownership=tuple(
+            one._replace(from_ms=begun_ms) if (one.generation, one.from_ms) == (number, logged_ms) else one
+            for one in inferred.ownership
+        ),
+    )
+
+
+def owned_before_the_log(inferred: History, story: Sequence[Mapping[str, Any]], begins_ms: int) -> History:
+    """Return the history with who owned what before the log begins, and what moved until there: compaction
+    leaves the last record of a group, and no owners before it to compare with.
+    """
+    by_story = history_of_story(inferred.group_id, story)
+    tenures = {(where(one), one.from_ms): one for one in inferred.ownership}
+    for one in by_story.ownership:
+        if one.from_ms >= begins_ms:
+            continue
+        heir = tenures.get((where(one), begins_ms))
+        if one.to_ms is not None and one.to_ms <= begins_ms:
+            tenures[where(one), one.from_ms] = one
+        elif heir is not None and heir.member_id == one.member_id:  # which kept it as the log begins
+            del tenures[where(one), begins_ms]
+            tenures[where(one), one.from_ms] = heir._replace(from_ms=one.from_ms, generation=one.generation)
+        else:
+            tenures[where(one), one.from_ms] = one._replace(to_ms=begins_ms)
+    first_ms: dict[tuple[str, int], int] = {}
+    for one in inferred.ownership:
+        first_ms.setdefault(where(one), one.from_ms)
+    earlier = (one for one in by_story.moves if one.at <= first_ms.get(where(one), begins_ms))
+    return inferred._replace(
+        ownership=tuple(tenures[place] for place in sorted(tenures)),
+        moves=tuple(sorted([*earlier, *inferred.moves], key=BY_TIME)),
+    )
 
 
 def timed(history: History, story: Sequence[Mapping[str, Any]]) -> History:
@@ -332,7 +446,7 @@ def while_owned(one: Stall, ends: Sequence[tuple[int, int, int]]) -> Stall:
     return one._replace(to_ms=max(one.from_ms, until_ms))
 
 
-def where(one: Ownership | Stall) -> tuple[str, int]:
+def where(one: Ownership | Stall | Move) -> tuple[str, int]:
     return one.topic, one.partition
 
 

@@ -80,6 +80,12 @@ class Owners:
         words = (last.member_id, owner.member_id, last.same_client(owner))
         self.moves.append(Move(self.group_id, generation, at_ms, topic, number, *words))
 
+    def replace(self, partition: TopicPartition, owner: Owner) -> None:
+        """Note that the owner of a partition goes by another member id, since when is not known."""
+        _, from_ms, generation = self._open[partition]
+        self._open[partition] = owner, from_ms, generation
+        self._last[partition] = owner
+
     def give_up(self, partition: TopicPartition, *, at_ms: int) -> None:
         """Note that a partition had its owner until then."""
         found = self._open.pop(partition, None)

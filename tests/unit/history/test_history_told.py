@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from coterie.history.from_story import BY_COORDINATOR, MISSING, history_of_story, overlaid
+from coterie.history.from_story import BY_COORDINATOR, COMPACTED, MISSING, history_of_story, overlaid
 from coterie.history.ownership import STALL_LEAST_MS
 from coterie.history.tables import History
 from unit.history.history_rig import Tale, stalls
@@ -208,3 +208,42 @@ def test_eager_members_gave_up_what_they_had_for_a_generation_that_was_cut_short
 
     assert [*stalls(known, "no-owner", 1)] == [(since_ms, 50_500)]
     assert [*stalls(history_of_story("g", story), "no-owner", 1)] == [(since_ms, 50_500)]
+
+
+def test_what_compaction_has_left_of_the_log_costs_what_the_story_says():
+    tale = Tale().formed(10_000, {"a/1": (0,), "b/1": (1,)}).commit(10_500, 40_000, 0, 1)
+    tale.commit(40_500, 59_000, 0).formed(51_500, {"a/1": (0, 1)}).commit(52_000, 60_000, 0, 1)
+    story = [
+        rebalance(1, 7_000, 10_000, a=[0], b=[1]),
+        rebalance(2, 51_000, 51_500, left=("b/1",), a=[0, 1]),
+        rebalance(3, 70_000, 70_300, left=("a/1",), c=[0, 1]),
+    ]
+    tale.formed(70_300, {"c/1": (0, 1)})
+    whole = overlaid(tale.told(), story)
+    tale.entries, tale.commits = tale.entries[-1:], []
+    left = overlaid(tale.told(), story)
+
+    assert left.moves == whole.moves
+    assert left.ownership == whole.ownership
+    assert [*stalls(left, "no-owner", 1)] == [(51_000, 51_500), (70_000, 70_300)]
+    assert [COMPACTED in one.evidence for one in left.generations] == [False, True, True]
+    assert not any(COMPACTED in one.evidence for one in whole.generations)
+
+
+def test_members_whose_sessions_have_ended_by_the_story_are_no_deploy():
+    """Nobody deployed anything: they were cut off, and came back."""
+    tale = Tale().formed(10_000, {"a/1": (0,), "b/1": (1,)}).commit(10_500, 20_000, 0, 1)
+    tale.formed(20_100, {"b/1": (0, 1)}).formed(21_000, {"a/2": (0,), "b/1": (1,)}).commit(
+        21_500, 30_000, 0, 1
+    )
+    tale.formed(30_100, {"a/2": (0, 1)}).formed(31_000, {"a/2": (0,), "b/2": (1,)})
+    log = tale.told()
+    story = [
+        rebalance(1, 9_000, 10_000, a=[0], b=[1]),
+        rebalance(2, 20_050, 20_100, left=("a/1",), b=[0, 1]),
+        rebalance(3, 20_500, 21_000, a=[0], b=[1]),
+        rebalance(4, 30_050, 30_100, left=("b/1",), a=[0, 1]),
+        rebalance(5, 30_500, 31_000, a=[0], b=[1]),
+    ]
+    assert [one.kind for one in log.waves] == ["deploy"]
+    assert not overlaid(log, story).waves
