@@ -45,6 +45,7 @@ def test_an_administrator_whom_a_lock_keeps_from_a_change_is_told_that_nothing_w
     assert ended.value.code == 1
     assert "Nothing was changed: the database of the cluster's metadata waited for a lock on" in said
     assert f"coterie.topics that somebody keeps: process {pid} (psql, user postgres, active, for " in said
+    assert said.endswith("; the broker's log says more\n")
     assert "not known" not in said
     assert "may have been done" not in said
 

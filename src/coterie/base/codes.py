@@ -151,6 +151,8 @@ class Code(IntEnum):
 
 ALLOW = "the broker's administrator must allow it with an ACL"
 
+ADVICE_BESIDE_REASON: Mapping[Code, str] = {Code.KAFKA_STORAGE_ERROR: "the broker's log says more"}
+"""What to do where a broker has said what is wrong, of which the advice without that would be a guess."""
 ADVICE: Mapping[Code, str] = {
     Code.OFFSET_OUT_OF_RANGE: "seek to an offset that the log has, or set auto_offset_reset",
     Code.CORRUPT_MESSAGE: "the batch was damaged on its way or on disk; send it again, or seek past it",

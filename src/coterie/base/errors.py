@@ -10,7 +10,7 @@ Our own mistakes are asserts, never one of these.
 
 from typing import ClassVar
 
-from coterie.base.codes import ADVICE, Code
+from coterie.base.codes import ADVICE, ADVICE_BESIDE_REASON, Code
 
 
 class CoterieError(Exception):
@@ -36,12 +36,15 @@ class Refused(CoterieError):
 
 class RefusedBy(Refused):
     """A refusal whose code is known only when it happens; its slug is the code's name in kebab case. The
-    message ends with what to do, where there is something.
+    message ends with what to do, where there is something: it goes along with the `reason_given` in it, if
+    that is what the broker has said.
     """
 
-    def __init__(self, code: Code, message: str = "") -> None:
+    def __init__(self, code: Code, message: str = "", *, reason_given: bool = False) -> None:
         said = f"{code.name}: {message}" if message else code.name
         advice = ADVICE.get(code)
+        if reason_given:
+            advice = ADVICE_BESIDE_REASON.get(code, advice)
         super().__init__(f"{said.rstrip('.')}; {advice}" if advice else said)
         # The class variables are the rule; here the instance overrides them on purpose.
         self.code = code  # type: ignore[misc]

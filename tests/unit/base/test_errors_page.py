@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from coterie.base.codes import ADVICE, Code
+from coterie.base.codes import ADVICE, ADVICE_BESIDE_REASON, Code
 from coterie.base.errors import RefusedBy
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -41,6 +41,6 @@ def test_a_code_without_advice_is_just_named():
 
 
 def test_advice_is_a_clause_that_follows_a_semicolon():
-    for advice in ADVICE.values():
+    for advice in (*ADVICE.values(), *ADVICE_BESIDE_REASON.values()):
         assert advice[0].islower(), advice
         assert not advice.endswith("."), advice

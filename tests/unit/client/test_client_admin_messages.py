@@ -30,6 +30,28 @@ def sent(key: int, version: int) -> Any:
     return decode_request(read_request_header(frame), frame)
 
 
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [
+        ("Nothing was changed: a lock.", "topic t: Nothing was changed: a lock; the broker's log says more"),
+        (None, "topic t; the broker cannot write to its disk, or to its database; look at its log"),
+    ],
+)
+def test_where_a_broker_says_why_it_could_not_write_nothing_is_guessed(reason, said):
+    """Found by a reviewer: behind a lock that somebody keeps stood that the broker could not write."""
+    with pytest.raises(RefusedBy) as raised:
+        messages.refused(Code.KAFKA_STORAGE_ERROR, reason, "topic t")
+
+    assert str(raised.value) == f"KAFKA_STORAGE_ERROR: {said}"
+
+
+def test_what_to_do_is_said_beside_what_a_broker_says_where_that_is_no_guess():
+    with pytest.raises(RefusedBy) as raised:
+        messages.refused(Code.TOPIC_ALREADY_EXISTS, "Topic 't' already exists.", "topic t")
+
+    assert str(raised.value).endswith("already exists; choose another name, or delete the topic first")
+
+
 def test_a_topic_placed_by_hand_leaves_the_numbers_to_its_layout():
     request = sent(ApiKey.CREATE_TOPICS, 7)
     (topic,) = request.topics

@@ -35,7 +35,8 @@ def refused(code: int, message: str | None, what: str) -> None:
         name = (message or "").partition(UNKNOWN_SETTING)[2]
         near = nearest(name, TOPIC) if name else None
         hint = f" (did you mean {near}?)" if near else ""
-        raise RefusedBy(Code(code), f"{what}: {message}{hint}" if message else what)
+        said = f"{what}: {message}{hint}" if message else what
+        raise RefusedBy(Code(code), said, reason_given=bool(message))
 
 
 # -- the cluster
