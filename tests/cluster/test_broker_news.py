@@ -6,7 +6,13 @@ from collections.abc import Iterable
 from uuid import UUID
 
 from coterie.broker.cluster.applying import News, broker_news
-from coterie.broker.cluster.changes import Change, LeaveCluster, RegisterBroker, UnregisterBroker
+from coterie.broker.cluster.changes import (
+    Change,
+    LeaveCluster,
+    RegisterBroker,
+    StartLeaving,
+    UnregisterBroker,
+)
 from coterie.broker.cluster.image import Delta, Endpoint, Image
 
 
@@ -46,6 +52,15 @@ def test_each_broker_that_comes_goes_or_is_removed_has_a_line() -> None:
     assert said(broker_news(image_after(*gone), image_after(*removed))) == [
         "broker 2 is removed from the cluster"
     ]
+
+
+def test_a_planned_departure_is_told_of_in_other_words_than_a_death() -> None:
+    both = (registered(1, 9092), registered(2, 9093))
+    leaving = (*both, StartLeaving(2, 2))
+    left = (*leaving, LeaveCluster(2, 2))
+
+    assert said(broker_news(image_after(*both), image_after(*leaving))) == ["broker 2 is leaving"]
+    assert said(broker_news(image_after(*leaving), image_after(*left))) == ["broker 2 has left"]
 
 
 def test_whose_place_a_process_takes_is_said_where_that_was_not_found_dead_and_is_elsewhere() -> None:

@@ -130,5 +130,5 @@ def broker_news(before: Image, after: Image) -> Iterator[News]:
         elif row.state is BrokerState.LEAVING:
             yield News(f"broker {broker_id} is leaving")
         elif old is not None:
-            gone = "gone" if row.is_registered else "removed from the cluster"
-            yield News(f"broker {broker_id} is {gone}")
+            gone = "has left" if old.state is BrokerState.LEAVING else "is gone"
+            yield News(f"broker {broker_id} {gone if row.is_registered else 'is removed from the cluster'}")
