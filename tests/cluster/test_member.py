@@ -618,6 +618,18 @@ def test_an_offer_that_was_not_answered_is_decided_by_another(cluster: Members):
     assert giver.hosting.led["orders", 0] == (1, 3)
 
 
+def test_who_gives_partitions_away_says_how_many_and_to_whom_and_not_what_it_takes_back(
+    cluster: Members, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level("INFO", "coterie.broker")
+    return_of_first(cluster)
+    cluster.brokers[1].fates = [Fate(None, None, 30)]
+
+    cluster.run(12_000)
+
+    assert [line for line in caplog.messages if line.startswith("gave ")] == ["gave 1 partition to broker 1"]
+
+
 def test_what_has_landed_while_its_leader_was_suspended_is_given_back_all_the_same(cluster: Members):
     return_of_first(cluster)
     giver = cluster.brokers[1]

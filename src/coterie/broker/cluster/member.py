@@ -19,6 +19,7 @@ from functools import partial
 from math import ceil
 from typing import Protocol
 
+from coterie.base.plain import counted
 from coterie.broker.cluster.actions import (
     Action,
     AwaitEngine,
@@ -520,6 +521,8 @@ class ClusterMember:
             log.debug("the engine answers GiveLeadership with %s", answer)
             giving.answered(offer, answer if isinstance(answer, Changed | NotChanged) else None)
             if isinstance(answer, Changed):
+                if offer.to != offer.broker_id:  # else it takes back what came to nothing
+                    log.info("gave %s to broker %d", counted(len(offer.partitions), "partition"), offer.to)
                 self._change_made(answer.version)
             else:
                 self._retry_ms = self._clock() + RETRY_MS
