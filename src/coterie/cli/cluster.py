@@ -15,7 +15,7 @@ from coterie.base.errors import CoterieError
 from coterie.base.plain import counted
 from coterie.base.topic_names import STORY_TOPIC
 from coterie.cli.hints import FamilyWithDefault
-from coterie.cli.moves import Moved, carry_out, kept, moves_of, settled, until_away, until_led
+from coterie.cli.moves import Moved, carry_out, kept, moves_of, placed, settled, until_away, until_led
 from coterie.cli.numbers import Number, WholeNumber
 from coterie.cli.options import AskCluster, CommandResult, asks_cluster, complete_topic, names_in_cluster
 from coterie.cli.tables import by_topic, partitions_text, table
@@ -90,6 +90,7 @@ def describe_command(ask: AskCluster) -> CommandResult:
             *lines_of_cut_off(found),
             *table(head, rows),
             *lines_of_one_address(found),
+            *lines_of_idle(idle_brokers(found, topics)),
             *lines_without_leader(without, known=found.controller_id >= 0),
         ],
     )
@@ -145,6 +146,26 @@ def lines_of_one_address(found: ClusterInfo) -> Iterator[str]:
             yield ""
             yield f"{brokers_text(broker_ids)} have one address, {address}, and clients reach one of them"
             yield "  alone; start each with an address of its own (--listen, or advertised.listeners)"
+
+
+def idle_brokers(found: ClusterInfo, topics: Sequence[DescribedTopic]) -> list[int]:
+    """Return the live brokers that lead nothing and would by `balance`: new ones, or drained. One that was
+    away is given back by itself what it is preferred for.
+    """
+    leads, _ = counts_of(topics)
+    idle = {one.broker_id for one in found.brokers if not one.fenced and not leads[one.broker_id]}
+    if not idle or found.controller_id < 0:
+        return []
+    shares = [moves_to_balance(placed(some), placeable(found), None) for some in shared_apart(topics)]
+    return sorted(idle & {move.after[0] for moves in shares for move in moves})
+
+
+def lines_of_idle(broker_ids: Sequence[int]) -> Iterator[str]:
+    """Yield a line about brokers that lead nothing, and what gives them their share."""
+    if broker_ids:
+        lead, are = ("lead", "they are") if len(broker_ids) > 1 else ("leads", "it is")
+        yield ""
+        yield f"{brokers_text(broker_ids)} {lead} nothing: `coterie cluster balance`, unless {are} drained"
 
 
 class WithoutLeader(NamedTuple):

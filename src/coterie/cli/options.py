@@ -107,13 +107,22 @@ def client_options(function: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return function(broker={"bootstrap_servers": bootstrap, **in_snake_case(given)}, **words)
         except CoterieError as error:
-            said = in_typed_names(error, given)
+            said = in_typed_names(error, given) + asks_for_others(error, bootstrap)
             said = next(filter(None, (about_other_setting(said, name) for name in given)), said)
             if said == str(error):
                 raise
             raise CoterieError(said) from error
 
     return with_options(*CLIENT_OPTIONS)(with_client)
+
+
+def asks_for_others(error: CoterieError, bootstrap: str | None) -> str:
+    """Return the end of a sentence about the one broker that a command was given, where nobody listens; "" of
+    any other.
+    """
+    if str(error).startswith(f"no connection to {bootstrap}: nobody listens there"):
+        return " Are there other brokers? -b HOST:PORT or COTERIE_BOOTSTRAP names them"
+    return ""
 
 
 def broker_options(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -43,6 +43,17 @@ def test_every_command_takes_the_settings_of_a_client(
     assert complained == "coterie: there is no setting securty.protocol; did you mean security.protocol?\n"
 
 
+def test_who_names_one_broker_that_is_not_up_is_asked_for_others(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    one = ended(capsys, "cluster", "-b", "127.0.0.1:1")
+    two = ended(capsys, "cluster", "-b", "127.0.0.1:1,127.0.0.1:2")
+
+    assert (one[0], two[0]) == (1, 1)
+    assert one[2].endswith("up? Are there other brokers? -b HOST:PORT or COTERIE_BOOTSTRAP names them\n")
+    assert two[2].endswith("the broker up?\n")
+
+
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_a_file_says_them_too_and_words_overrule_it(
     words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]

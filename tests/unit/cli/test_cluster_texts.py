@@ -12,12 +12,14 @@ from coterie.cli.cluster import (
     NOTHING_MOVED,
     WithoutLeader,
     balanced_by,
+    idle_brokers,
     line_of_drained,
     lines_of,
     lines_of_balanced,
     lines_of_cut_off,
     lines_of_empty,
     lines_of_fewer,
+    lines_of_idle,
     lines_of_one_address,
     lines_without_leader,
     moves_to_balance,
@@ -200,6 +202,50 @@ def test_live_brokers_at_one_address_are_told_of():
 
 def test_of_no_moves_nothing_is_said():
     assert [*lines_of([])] == []
+
+
+def led_by(*placed: tuple[int, tuple[int, ...]]) -> list[DescribedTopic]:
+    """Return a topic, by the leaders and replicas of its partitions."""
+    partitions = [
+        DescribedPartition(number, leader, replicas, replicas, ())
+        for number, (leader, replicas) in enumerate(placed)
+    ]
+    return [DescribedTopic("fleet", None, internal=False, partitions=tuple(partitions))]
+
+
+def three(*, controller_id: int = 1, fenced: int = 0) -> ClusterInfo:
+    """Return a cluster of three brokers."""
+    brokers = [DescribedBroker(one, Address("h", 9092), None, fenced=one == fenced) for one in (1, 2, 3)]
+    return ClusterInfo("c", controller_id, tuple(brokers))
+
+
+def test_brokers_that_came_later_and_lead_nothing_are_named_with_the_command_that_gives_them_their_share():
+    topics = led_by((1, (1,)), (1, (1,)), (1, (1,)))
+
+    assert [*lines_of_idle(idle_brokers(three(), topics))] == [
+        "",
+        "brokers 2, 3 lead nothing: `coterie cluster balance`, unless they are drained",
+    ]
+    assert [*lines_of_idle(idle_brokers(three(fenced=2), topics))] == [
+        "",
+        "broker 3 leads nothing: `coterie cluster balance`, unless it is drained",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("found", "topics"),
+    [
+        (three(), led_by((1, (1,)), (2, (2,)))),
+        (three(), led_by((1, (1,)), (1, (2,)), (1, (3,)))),
+        (three(controller_id=-1), led_by((1, (1,)), (1, (1,)), (1, (1,)))),
+        (three(), []),
+    ],
+    ids=["too-few-partitions", "about-to-be-given-back", "known-from-before", "no-topics"],
+)
+def test_of_a_broker_that_leads_nothing_and_would_by_no_command_nothing_is_said(
+    found: ClusterInfo, topics: list[DescribedTopic]
+):
+    assert [*lines_of_idle(idle_brokers(found, topics))] == []
 
 
 def test_partitions_without_a_leader_are_told_of_though_all_brokers_look_well():
