@@ -243,8 +243,12 @@ def test_the_command_makes_tables_and_says_what_the_server_promises(empty: Datab
         return result.output
 
     assert run("describe").startswith("no tables of a cluster: coterie store migrate makes them\nPostgreSQL ")
-    assert f"the tables are made, of schema {NEWEST}\n" in run("migrate", empty.url)
-    assert f"the tables are of schema {NEWEST} already\n" in run("migrate")
+    made, again = run("migrate", empty.url), run("migrate")
+    assert f"the tables are made, of schema {NEWEST}\n" in made
+    assert f"the tables are of schema {NEWEST} already\n" in again
+    for said in (made, again):
+        assert "the roles coterie_owner, coterie_broker and coterie_reader are there" in said
+        assert "GRANT coterie_broker TO the user of brokers; GRANT coterie_reader TO" in said
     facts = json.loads(run("describe", "--output", "json"))
     assert facts["cluster"]["schema"] == NEWEST
     assert facts["durability"].startswith("none: fsync is off")

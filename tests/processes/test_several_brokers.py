@@ -70,14 +70,18 @@ def test_each_client_reaches_every_partition_by_the_address_of_any_broker(broker
         assert got == {message.value for at in (0, 1) for message in some(topic, 2 * PARTITIONS, f"{at}-")}
 
 
-@pytest.mark.parametrize("dry_run", [[], ["--dry-run"]], ids=["drain", "dry-run"])
-def test_a_broker_of_several_is_not_drained_and_that_says_why(
-    brokers: Several, capsys: pytest.CaptureFixture[str], dry_run: list[str]
+@pytest.mark.parametrize(
+    "words",
+    [["drain", "2"], ["drain", "2", "--dry-run"], ["remove", "2"]],
+    ids=["drain", "dry-run", "remove"],
+)
+def test_a_broker_of_several_is_not_drained_or_removed_and_that_says_why(
+    brokers: Several, capsys: pytest.CaptureFixture[str], words: list[str]
 ):
     leaders = brokers.leaders(topic := new_topic(brokers))
 
     with pytest.raises(SystemExit) as ended:
-        main(["cluster", "drain", "2", *dry_run, "--bootstrap", brokers.bootstrap])
+        main(["cluster", *words, "--bootstrap", brokers.bootstrap])
 
     said = capsys.readouterr().err
     assert (ended.value.code, said.startswith("coterie: nothing is moved: ")) == (1, True)

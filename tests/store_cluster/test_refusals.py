@@ -134,7 +134,7 @@ def test_without_the_driver_it_is_named() -> None:
 
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
 
-    assert (ended.returncode, "pip install asyncpg" in ended.stderr) == (1, True)
+    assert (ended.returncode, "pip install '.[postgres]'" in ended.stderr) == (1, True)
 
 
 def test_a_session_shorter_than_two_heartbeats_is_refused(serve: Serve, server: Server) -> None:

@@ -15,7 +15,17 @@ from coterie.base.errors import CoterieError
 from coterie.base.plain import counted
 from coterie.base.topic_names import STORY_TOPIC
 from coterie.cli.hints import FamilyWithDefault
-from coterie.cli.moves import Moved, carry_out, kept, moves_of, placed, settled, until_away, until_led
+from coterie.cli.moves import (
+    Moved,
+    carry_out,
+    insist_on_moves,
+    kept,
+    moves_of,
+    placed,
+    settled,
+    until_away,
+    until_led,
+)
 from coterie.cli.numbers import Number, WholeNumber
 from coterie.cli.options import AskCluster, CommandResult, asks_cluster, complete_topic, names_in_cluster
 from coterie.cli.tables import by_topic, partitions_text, table
@@ -516,6 +526,7 @@ def remove_command(ask: AskCluster, broker_id: int) -> CommandResult:
         found, topics = await cluster_to_change(admin)
         for one in found.brokers:
             if one.broker_id == broker_id and not one.fenced:
+                await insist_on_moves(admin)
                 raise CoterieError(f"broker {broker_id} runs, at {one.address}; stop it, and remove it then")
         _, replicas = counts_of(topics)
         if replicas[broker_id]:

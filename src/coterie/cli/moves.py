@@ -45,18 +45,30 @@ async def carry_out(admin: Admin, moves: Sequence[ReplicaMove], *, dry_run: bool
     """Have partitions be moved, but for those of topics that were deleted meanwhile. Raises `CoterieError`
     where brokers keep their partitions for themselves, which a dry run finds out by moving none.
     """
-    from coterie.client.errors import Unsupported
-
     if not moves:
         return
+    if dry_run:
+        await insist_on_moves(admin)
+        return
     try:
-        sent = [] if dry_run else moves
-        await admin.alter_partition_reassignments({move.name: move.after for move in sent})
-    except Unsupported as error:
-        raise CoterieError(f"nothing is moved: {error}; {HELD_IN_FILES}") from error
+        await _move(admin, moves)
     except RefusedBy as refusal:
         if refusal.code is not Code.UNKNOWN_TOPIC_OR_PARTITION:  # raised once all the others have moved
             raise
+
+
+async def insist_on_moves(admin: Admin) -> None:
+    """Raise `CoterieError` where brokers keep their partitions for themselves, and none is taken out."""
+    await _move(admin, ())
+
+
+async def _move(admin: Admin, moves: Sequence[ReplicaMove]) -> None:
+    from coterie.client.errors import Unsupported
+
+    try:
+        await admin.alter_partition_reassignments({move.name: move.after for move in moves})
+    except Unsupported as error:
+        raise CoterieError(f"nothing is moved: {error}; {HELD_IN_FILES}") from error
 
 
 class Moved(NamedTuple):

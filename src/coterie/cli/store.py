@@ -80,6 +80,11 @@ def lines_of_migration(done: Migrated) -> Iterator[str]:
             f"not there, and not to be made by this user: {missing}; one with CREATEROLE may, and this"
             " command, run once more, gives them their rights"
         )
+    elif done.before in (0, done.after):  # else brokers run, whose user has one
+        from coterie.storage.postgres.schema import BROKER, OWNER, READER
+
+        yield f"the roles {OWNER}, {BROKER} and {READER} are there, and have their rights; next:"
+        yield f"  GRANT {BROKER} TO the user of brokers; GRANT {READER} TO whoever only looks"
 
 
 @command.command("describe")
@@ -258,5 +263,5 @@ def address_of(url: str, *, used_by: str = "coterie store") -> DatabaseAddress:
     try:
         from coterie.storage.postgres.connecting import DatabaseAddress
     except ImportError:
-        raise CoterieError("this needs PostgreSQL's driver: pip install asyncpg") from None
+        raise CoterieError("this needs PostgreSQL's driver: pip install '.[postgres]' in the clone") from None
     return DatabaseAddress(url, used_by=used_by)
