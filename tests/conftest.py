@@ -38,7 +38,9 @@ SPARK = "tests/spark/test_"
 # Which files share a Spark session: its start, and the warming up of its JVM, take longer than most tests.
 # They are two, so that two processes are at work; each other file is a share of its own.
 SESSIONS = {
-    "one Spark session": ("batch", "batch_ends", "readme_spark", "sink", "spark_page", "what_if_rows"),
+    "one Spark session": (
+        *("batch", "batch_ends", "guards", "readme_spark", "sink", "spark_page", "what_if_rows"),
+    ),
     "another Spark session": (
         *("history_live", "history_session", "history_tables", "ledger", "ledger_queries", "listener"),
         *("metrics", "sink_sources", "stream"),

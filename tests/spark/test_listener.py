@@ -7,6 +7,7 @@ import time
 import uuid
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming.listener import QueryProgressEvent, QueryTerminatedEvent
 
 from coterie.base.ids import TopicPartition
@@ -14,7 +15,7 @@ from coterie.spark.listener import GroupListener
 from coterie.spark.progress import lag_of
 from coterie.spark.source.offsets import GroupDocument, Range, Rebalance, Report
 
-from .test_stream import PATIENCE_S, wait_for
+from .test_stream import PATIENCE_S
 
 QUERY = uuid.uuid4()
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -147,16 +148,19 @@ def test_a_new_generation_is_a_rebalance():
     assert [one.generation for one in told] == [2]
 
 
-def test_a_query_that_keeps_state_is_told_the_way_out(caplog):
-    listener = GroupListener()
+def test_a_query_that_keeps_state_is_refused_once_with_the_way_out_and_what_was_told_of_it_goes_on(caplog):
+    told = []
+    listener = GroupListener(on_progress=told.append)
 
     with caplog.at_level(logging.WARNING, "coterie.spark"):
         for _ in range(2):
             listener.onQueryProgress(event(document(), stateful=True))
 
-    (warning,) = caplog.messages
-    assert "group.instance.id" in warning
-    assert "leave group.id out" in warning
+    (refusal,) = caplog.messages
+    assert refusal.startswith("query delays is refused: this query keeps state")
+    assert "group.instance.id" in refusal
+    assert "leave group.id out" in refusal
+    assert len(told) == 2
 
 
 def test_a_static_member_is_warned_only_when_a_partition_moves_without_its_state(caplog):
@@ -185,26 +189,51 @@ def flights_of(spark, topic, group, options):
     return reader.option("group.id", group).load()
 
 
+def started(rows, folder, name="delays"):
+    """Return a query that writes rows which keep state nowhere."""
+    writer = rows.writeStream.format("noop").queryName(name).outputMode("update")
+    return writer.option("checkpointLocation", str(folder)).trigger(availableNow=True).start()
+
+
 @pytest.mark.parametrize("keeps_state", [counted, pytest.param(each_once, marks=pytest.mark.interop)])
-def test_a_real_query_that_keeps_state_is_told_the_way_out(
+def test_a_real_query_that_keeps_state_fails_with_the_way_out_and_commits_nothing(
     new_topic, spark, group, tmp_path, patient_session, caplog, keeps_state
 ):
     topic = new_topic(partitions=2)
     topic.produce([b"v"] * 10)
-    told = []
-    listener = GroupListener(on_progress=told.append)
+    listener = GroupListener()
     rows = keeps_state(flights_of(spark, topic, group, patient_session))
-    writer = rows.writeStream.format("noop").queryName("delays").outputMode("update")
-    writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
 
     spark.streams.addListener(listener)
     try:
         with caplog.at_level(logging.WARNING, "coterie.spark"):
-            assert writer.start().awaitTermination(PATIENCE_S)
-            wait_for(lambda: told)
+            query = started(rows, tmp_path / "checkpoint")
+            with pytest.raises(StreamingQueryException, match="this query keeps state, and is a dynamic"):
+                query.awaitTermination(PATIENCE_S)
     finally:
         spark.streams.removeListener(listener)
 
-    (warning,) = [one for one in caplog.messages if "state" in one]
-    assert f"query delays keeps state and is a member of group {group}" in warning
-    assert "make it a static member (group.instance.id), or leave group.id out" in warning
+    (refusal,) = [one for one in caplog.messages if group in one]
+    assert refusal.startswith("query delays is refused: this query keeps state, and is a dynamic member")
+    assert "make it a static member (group.instance.id), or leave group.id out" in refusal
+    assert topic.committed(group) == {0: 0, 1: 0}  # where it began
+
+
+@pytest.mark.parametrize("more", [{"allowState": "true"}, {"group.instance.id": "me"}], ids=str)
+def test_state_that_is_asked_for_by_name_or_stays_with_a_static_member_is_let_be(
+    new_topic, spark, group, tmp_path, patient_session, caplog, more
+):
+    topic = new_topic(partitions=2)
+    topic.produce([b"v"] * 10)
+    listener = GroupListener()
+    rows = counted(flights_of(spark, topic, group, patient_session | more))
+
+    spark.streams.addListener(listener)
+    try:
+        with caplog.at_level(logging.WARNING, "coterie.spark"):
+            assert started(rows, tmp_path / "checkpoint").awaitTermination(PATIENCE_S)
+    finally:
+        spark.streams.removeListener(listener)
+
+    assert not [one for one in caplog.messages if group in one]
+    assert topic.committed(group) == topic.ends()

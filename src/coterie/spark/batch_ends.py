@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from coterie.arrow.folders import own_folder
 
@@ -23,6 +23,7 @@ log = logging.getLogger("coterie.spark")
 
 READER = re.compile(r"[0-9a-f]{32}")
 PLAN_DIGITS = 20
+REFUSED = b"refused "
 LONGEST_ADDRESS = 100
 FINISHED_WITHIN_S = 1.0
 """So long a reader that is stopped waits for a commit that is under way."""
@@ -42,12 +43,26 @@ def socket_of(reader: str, folder: Path | None = None) -> Path:
 def tell_end(document: Mapping[str, Any], folder: Path | None = None) -> bool:
     """Return whether a reader was told that the batch of an offset document is done; waits for nothing."""
     reader, plan = document.get("reader"), document.get("plan")
-    if not isinstance(reader, str) or not READER.fullmatch(reader) or type(plan) is not int:
-        return False
+    return type(plan) is int and is_reader(reader) and sent(b"%d" % plan, reader, folder)
+
+
+def tell_refusal(document: Mapping[str, Any], guard: str, folder: Path | None = None) -> bool:
+    """Return whether the reader of an offset document was told which guard refuses its query."""
+    reader = document.get("reader")
+    return is_reader(reader) and sent(REFUSED + guard.encode(), reader, folder)
+
+
+def is_reader(name: object) -> TypeGuard[str]:
+    """Return whether this is a reader's name, by which it is found."""
+    return isinstance(name, str) and READER.fullmatch(name) is not None
+
+
+def sent(words: bytes, reader: str, folder: Path | None) -> bool:
+    """Return whether a reader was sent something; waits for nothing."""
     with suppress(OSError, AttributeError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
         sender.setblocking(False)
         with address_of(socket_of(reader, folder)) as address:
-            sender.sendto(b"%d" % plan, address)
+            sender.sendto(words, address)
         return True
     return False
 
@@ -82,10 +97,15 @@ class BatchEnds(asyncio.DatagramProtocol):
     """A reader's ear. Made and used on the reader's loop."""
 
     def __init__(
-        self, is_news: Callable[[int], bool], ended: Callable[[int], Coroutine[Any, Any, None]]
+        self,
+        is_news: Callable[[int], bool],
+        ended: Callable[[int], Coroutine[Any, Any, None]],
+        refused: Callable[[str], None] = lambda guard: None,
     ) -> None:
-        """`is_news` says whether the end of a plan's batch is worth anything, `ended` has it committed."""
-        self._is_news, self._ended = is_news, ended
+        """`is_news` says whether the end of a plan's batch is worth anything, `ended` has it committed, and
+        `refused` hears which guard refuses the query.
+        """
+        self._is_news, self._ended, self._refused = is_news, ended, refused
         self._under_way: set[asyncio.Task[None]] = set()
         self._failed = -1
         """The last plan of which was said that it is not committed yet."""
@@ -111,6 +131,9 @@ class BatchEnds(asyncio.DatagramProtocol):
 
     def datagram_received(self, data: bytes, addr: object) -> None:
         """Have the batch of a plan committed; what is no plan under way changes nothing."""
+        if data.startswith(REFUSED):
+            self._refused(data.removeprefix(REFUSED).decode(errors="replace"))
+            return
         if len(data) > PLAN_DIGITS or not data.isdigit():
             return
         plan = int(data)

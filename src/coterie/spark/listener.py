@@ -5,13 +5,15 @@ where the application runs.
     spark.streams.addListener(listener)
     listener.latest[query.id]
 
-It also warns of what a source cannot see: that a query in a group keeps state, which follows no partition.
+It also refuses what a source cannot see: that a query in a group keeps state, which follows no partition.
 And it tells readers which of their batches are done, so that these are committed at once; a
 `BatchEndListener` does nothing else.
 """
 
 import logging
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
@@ -23,34 +25,93 @@ from pyspark.sql.streaming.listener import (
     QueryStartedEvent,
     QueryTerminatedEvent,
     StreamingQueryListener,
+    StreamingQueryProgress,
 )
 from pyspark.sql.streaming.query import StreamingQueryManager
 
-from coterie.spark.batch_ends import tell_end
-from coterie.spark.progress import GroupProgress, QueryProgress, documents_of, progress_of
+from coterie.spark.batch_ends import tell_end, tell_refusal
+from coterie.spark.guards import QueryRefused, refusal_of
+from coterie.spark.progress import (
+    GroupProgress,
+    QueryProgress,
+    documents_of,
+    is_members,
+    json_of,
+    progress_of,
+)
+from coterie.spark.watched import jvm_of_session, mark_watched
 
 log = logging.getLogger("coterie.spark")
+
+FAILS_WITHIN_S = 5.0
+"""So long a query that is refused has to fail by itself, which it does when it asks for its next batch."""
 
 Callback = Callable[[Any], object]
 """Takes a QueryProgress; of a rebalance always a GroupProgress."""
 
 
 class BatchEndListener(StreamingQueryListener):
-    """Tells readers which of their batches are done: those are committed before the next is planned."""
+    """Tells readers which of their batches are done: those are committed before the next is planned. A query
+    that must not be in its group (`coterie.spark.guards`) is refused instead, and commits nothing.
+    """
+
+    def __init__(self) -> None:
+        self._refused: set[UUID] = set()
+        """Queries that were refused, and have not ended yet."""
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
-        """Do nothing: no batch is done yet."""
+        """Have the query's readers know that somebody looks at its first batch."""
+        note_that_queries_are_watched()
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
-        """Tell whoever has planned the batch, and wait for nothing."""
-        for document in documents_of(event.progress):
-            tell_end(document)
+        """Tell whoever has planned the batch, and wait for nothing; or that the query is refused."""
+        documents = [*documents_of(event.progress)]
+        refusal = refusal_of(documents, stateful=bool(event.progress.stateOperators))
+        if refusal is None:
+            for document in documents:
+                tell_end(document)
+        else:
+            self._refuse(event.progress, documents, refusal)
+
+    def _refuse(
+        self, progress: StreamingQueryProgress, documents: Sequence[Mapping[str, Any]], refusal: QueryRefused
+    ) -> None:
+        """Have the query fail when it asks for its next batch; or stop it, if that takes long."""
+        for document in documents:
+            tell_refusal(document, refusal.guard)
+        if progress.id not in self._refused:
+            self._refused.add(progress.id)
+            log.error("query %s is refused: %s", progress.name or progress.id, refusal)
+            timer = threading.Timer(FAILS_WITHIN_S, stop_query, [str(progress.id)])
+            timer.daemon = True
+            timer.start()
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
         """Do nothing: Spark logs no offsets while a query is idle."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        """Do nothing: whoever read for the query is gone."""
+        """Forget the query: whoever read for it is gone."""
+        self._refused.discard(event.id)
+
+
+def note_that_queries_are_watched() -> None:
+    """Have readers wait for what is found of their first batch; over Spark Connect they cannot."""
+    with suppress(Exception):  # it is Spark's inside: without it the listener is heard all the same
+        jvm = jvm_of_session()
+        if jvm is not None:
+            mark_watched(jvm)
+
+
+def stop_query(query: str) -> None:
+    """Stop a query that has not ended by itself. Over Spark Connect nothing is done."""
+    try:
+        session: Any = SparkSession._instantiatedSession
+        query_id = session._jvm.java.util.UUID.fromString(query)
+        running = session._jsparkSession.sharedState().activeStreamingQueries().get(query_id)
+        if running is not None:
+            running.stop()
+    except Exception as error:  # noqa: BLE001  as above
+        log.debug("query %s is not stopped: %r", query, error)
 
 
 WATCHED: set[str] = set()
@@ -63,24 +124,42 @@ def watch(spark: SparkSession) -> None:
         session = str(spark._jsparkSession.sessionUUID())
     except (AttributeError, PySparkException):  # over Spark Connect
         session = str(getattr(spark, "session_id", id(spark)))
+    note_that_queries_are_watched()
     if session not in WATCHED:
         spark.streams.addListener(BatchEndListener())
         WATCHED.add(session)
 
 
-def watch_query(batch: DataFrame, query: str | None) -> None:
+def watch_query(batch: DataFrame, query: str | None, *, stateful: bool) -> None:
     """Watch the session whose query a batch of `foreachBatch` is of: the batch's own is a copy, whose
-    listeners hear nothing. Over Spark Connect nothing is done.
+    listeners hear nothing. Raise `QueryRefused` if the query must not be in its group, before it has written
+    anything. Over Spark Connect nothing is done.
     """
+    documents: list[Mapping[str, Any]] = []
     try:
         own: Any = batch.sparkSession
         query_id = own._jvm.java.util.UUID.fromString(query)
-        session = own._jsparkSession.sharedState().activeStreamingQueries().get(query_id).sparkSession()
+        running = own._jsparkSession.sharedState().activeStreamingQueries().get(query_id)
+        session = running.sparkSession()
+        note_that_queries_are_watched()
         if (session_id := str(session.sessionUUID())) not in WATCHED:
             StreamingQueryManager(session.streams()).addListener(BatchEndListener())
             WATCHED.add(session_id)
+        documents += members_of(running)
     except Exception as error:  # noqa: BLE001  it is Spark's inside, which others may have built otherwise
         log.debug("batches are committed with the next plan: no session is found to listen to (%r)", error)
+    refusal = refusal_of(documents, stateful=stateful)
+    if refusal is not None:
+        raise refusal
+
+
+def members_of(running: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield the offset documents of the batch under way, of each source that is a member of a group."""
+    offsets = running.availableOffsets().valuesIterator()
+    while offsets.hasNext():
+        document = json_of(offsets.next().json())
+        if document is not None and is_members(document):
+            yield document
 
 
 class GroupListener(BatchEndListener):
@@ -90,6 +169,7 @@ class GroupListener(BatchEndListener):
     """
 
     def __init__(self, *, on_progress: Callback | None = None, on_rebalance: Callback | None = None) -> None:
+        super().__init__()
         self.latest: dict[UUID, list[QueryProgress]] = {}
         """By query; one entry for each of its sources that is ours, a `GroupProgress` if it is in a group."""
         self._on_progress, self._on_rebalance = on_progress, on_rebalance
@@ -110,17 +190,10 @@ class GroupListener(BatchEndListener):
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
         """Forget the query."""
+        super().onQueryTerminated(event)
         self.latest.pop(event.id, None)
 
     def _compare(self, before: QueryProgress | None, now: GroupProgress) -> None:
-        if before is None and now.stateful and now.document.instance is None:
-            log.warning(
-                "query %s keeps state and is a member of group %s: state does not follow a partition to"
-                " another application. Let this be the group's only application and make it a static member"
-                " (group.instance.id), or leave group.id out",
-                now.name or now.query,
-                now.group,
-            )
         if before is None or before.generation == now.generation:
             return
         log.info("%s", now)

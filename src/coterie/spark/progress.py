@@ -151,7 +151,7 @@ def source_of(source: SourceProgress, progress: StreamingQueryProgress) -> Query
         "oldest": {} if report is None else report.oldest,
         "stateful": bool(progress.stateOperators),
     }
-    if end is not None and end.keys() >= MEMBERS:
+    if end is not None and is_members(end):
         document = GroupDocument.of(end, group=end["group"])
         return GroupProgress(document=document, left=document.lag, **common)
     if end is None or report is None:
@@ -161,11 +161,16 @@ def source_of(source: SourceProgress, progress: StreamingQueryProgress) -> Query
     return QueryProgress(left=left, **common)
 
 
+def is_members(offset: Mapping[str, Any]) -> bool:
+    """Return whether an offset is the document of a member of a group."""
+    return offset.keys() >= MEMBERS
+
+
 def documents_of(progress: StreamingQueryProgress) -> Iterator[Mapping[str, Any]]:
     """Yield the offset document of each source that is a member of a group, of a batch that is done."""
     for source in progress.sources:
         document = json_of(source.endOffset)
-        if document is not None and document.keys() >= MEMBERS:
+        if document is not None and is_members(document):
             yield document
 
 

@@ -65,8 +65,8 @@ class Ledger:
         refuse_without_place(schema.names)
         query = query_of(batch)
         if not self._watched:
+            watch_query(batch, query, stateful=from_state(batch))
             self._watched = True
-            watch_query(batch, query)
         self._rules.refuse_query(query)
         self._place.make()
         writer = writer_to(self._place, tag_of(self.group), schema)

@@ -82,6 +82,8 @@ class GroupDocument:
     it was planned.
     """
     rebalance: Rebalance = UNKNOWN
+    allowed: tuple[str, ...] = ()
+    """The guards that the query goes without (`coterie.spark.guards`)."""
     reader: str = ""
     """Where the process that planned it hears that it is done; nothing where it does not (`batch_ends`)."""
 
@@ -305,6 +307,7 @@ WRITERS: Mapping[str, Callable[[Any], Any]] = {
     "owned": numbers_by_topic,
     "lag": write_plain,
     "rebalance": Rebalance._asdict,
+    "allowed": list,
 }
 """How fields of a GroupDocument are written, where they are not JSON as they are."""
 READERS: Mapping[str, Callable[[Any], Any]] = {
@@ -313,4 +316,5 @@ READERS: Mapping[str, Callable[[Any], Any]] = {
     "owned": partitions_of,
     "lag": read_plain,
     "rebalance": Rebalance.of,
+    "allowed": tuple,
 }

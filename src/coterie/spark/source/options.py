@@ -19,6 +19,7 @@ from coterie.client.errors import WrongSetting
 from coterie.client.member import MemberSettings
 from coterie.client.net.addresses import Address
 from coterie.client.settings import ISOLATION, ClientSettings, usable_instance
+from coterie.spark.guards import SHARED_GROUP, STATE
 from coterie.spark.options import BadOption, Options
 from coterie.spark.source.option_names import COLUMNS, SOURCE_OPTIONS, columns_of
 
@@ -74,6 +75,8 @@ class SourceOptions:
     min_offsets_per_trigger: int | None = None
     max_trigger_delay_ms: int = 900_000
     trigger_interval_ms: int | None = None
+    allowed: tuple[str, ...] = ()
+    """The guards of `coterie.spark.guards` that the query goes without."""
     min_partitions: int | None = None
     max_records_per_partition: int | None = None
     poll_timeout_ms: int = 120_000
@@ -98,6 +101,9 @@ class SourceOptions:
         return "headers" in self.columns
 
 
+ALLOWING = {STATE: "allowState", SHARED_GROUP: "allowSharedGroup"}
+
+
 def parse(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     """Return the options, or raise BadOption with what is wrong."""
     one = Options(SOURCE_OPTIONS, given)
@@ -120,6 +126,7 @@ def parse(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         min_offsets_per_trigger=one["minOffsetsPerTrigger"],
         max_trigger_delay_ms=one["maxTriggerDelay"],
         trigger_interval_ms=one["triggerInterval"],
+        allowed=tuple(name for name, option in ALLOWING.items() if one[option]),
         min_partitions=one["minPartitions"],
         max_records_per_partition=one["maxRecordsPerPartition"],
         poll_timeout_ms=one["kafkaConsumer.pollTimeoutMs"],

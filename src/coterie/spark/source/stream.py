@@ -10,6 +10,7 @@ import signal
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import wait
+from functools import partial
 from types import FrameType
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -25,15 +26,17 @@ from pyspark.sql.streaming.datasource import (
 
 from coterie.client.blocking.loop import LoopThread
 from coterie.spark.batch_ends import BatchEnds
+from coterie.spark.guards import GUARDS
 from coterie.spark.source.batch import groups_of, shared_by, tasks_for
 from coterie.spark.source.group.pacing import LONGEST_WAIT_S
 from coterie.spark.source.group.session import GroupSession
-from coterie.spark.source.group.shared_group import SharedGroupCheck, starter_of
+from coterie.spark.source.group.shared_group import SharedGroupCheck, jvm_of, starter_of
 from coterie.spark.source.offsets import GroupDocument, Report, read_plain, write_plain
 from coterie.spark.source.options import SourceOptions
 from coterie.spark.source.planner import ApplicationGone, Planner
 from coterie.spark.source.tasks import FetchSettings, TaskPartition, read_task
 from coterie.spark.source.ungrouped import AllPartitions
+from coterie.spark.watched import is_watched
 
 log = logging.getLogger("coterie.spark")
 
@@ -81,7 +84,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 future.cancel()
                 raise ApplicationGone("the application is gone")
 
-    def made(self, kind: type[P]) -> P:
+    def made(self, kind: Callable[..., P]) -> P:
         """Return the driver's side of the query, made on the loop."""
         parent = self.parent
 
@@ -151,11 +154,17 @@ class MemberReader(StreamReader):
                 self.options, starter=starter_of(os.getpid()), application=self.parent, name=name
             )
             self._shared_group.check()
-            self._session = session = self.made(GroupSession)
-            self._ends = BatchEnds(session.has_ended, session.batch_ended)
+            self._session = session = self.made(partial(GroupSession, is_watched=application_watches))
+            self._ends = BatchEnds(session.has_ended, session.batch_ended, self._refused)
             session.heard_at = name if self.ask(self._ends.open(name)) else ""
             leave_on_sigterm(self)
         return self._session
+
+    def _refused(self, guard: str) -> None:
+        """Have the query fail, before anything is committed, as the application's listener has found."""
+        if self._session is not None and guard in GUARDS:
+            topics = ", ".join(sorted(self._session.topics))
+            self._session.verdict.refuses(GUARDS[guard](self.group, topics))
 
     def initialOffset(self) -> Document:  # noqa: N802
         """Return a document that reads nothing: the group knows where to start."""
@@ -225,6 +234,11 @@ class MemberReader(StreamReader):
             if self._shared_group is not None:
                 self._shared_group.close()
             super().stop()
+
+
+def application_watches() -> bool:
+    """Return whether a listener of the application looks at this process's query."""
+    return is_watched(jvm_of(os.getpid()) or os.getppid())
 
 
 def leave_on_sigterm(reader: MemberReader) -> None:

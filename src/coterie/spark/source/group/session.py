@@ -9,7 +9,7 @@ import logging
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import uuid4
 
 from coterie.base.ids import OffsetAndMetadata, TopicPartition, uuid_text
@@ -17,6 +17,7 @@ from coterie.client.consumer.assignors import assignor_factory
 from coterie.client.member import Generation
 from coterie.client.member.runner import Membership
 from coterie.client.net.addresses import Address
+from coterie.spark.guards import STATE
 from coterie.spark.source.columns import NO_MEMBER, SourceMember
 from coterie.spark.source.group.adopting import CheckpointAdoption
 from coterie.spark.source.group.pacing import (
@@ -35,6 +36,8 @@ from coterie.spark.source.group.protocol import (
     replayed,
     same_place,
 )
+from coterie.spark.source.group.seen import Seen
+from coterie.spark.source.group.verdict import Verdict
 from coterie.spark.source.offsets import (
     DataLoss,
     GroupDocument,
@@ -59,29 +62,22 @@ FIRST_JOIN = "the query started"
 BEGINNING = Bound(EARLIEST)
 
 
-class Seen(NamedTuple):
-    """What the cluster said of the partitions that a generation gave to this member."""
-
-    generation: Generation
-    owned: frozenset[TopicPartition]
-    committed: dict[TopicPartition, int | None]
-    notes: dict[TopicPartition, str]
-    """What is noted beside the committed offsets."""
-    earliest: dict[TopicPartition, int]
-    ends: dict[TopicPartition, int]
-    behind: dict[TopicPartition, int]
-    """Where logs end of which more was read than counts as there: a transaction may be under way (LSO)."""
-    begun: bool = False
-    """Whether each partition is known to have a committed offset, and a note of this query's."""
-
-
 class GroupSession(Planner):
     """One query's membership and what it knows of its partitions. Made and used on one loop."""
 
-    def __init__(self, options: SourceOptions, *, alive: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        options: SourceOptions,
+        *,
+        alive: Callable[[], bool],
+        is_watched: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`is_watched` says whether a listener looks at the query's first batch."""
         assert options.member is not None
         super().__init__(options, alive=alive)
         self.settings = options.member
+        guarded = options.member.instance_id is None and STATE not in options.allowed
+        self.verdict = Verdict(is_watched, group=self.settings.group_id, guarded=guarded)
         self._membership: Membership | None = None
         self._barrier = Barrier(self._place, limit_s=self.settings.max_poll_interval_ms / 1000)
         self._settled: int | None = None
@@ -186,6 +182,8 @@ class GroupSession(Planner):
                 await asyncio.wait({ending}, timeout=LONGEST_WAIT_S)
                 ending.cancel()  # whether it has been committed is asked for anew
                 await asyncio.wait({ending})
+            if self._given is not None:
+                await self.verdict.wait()
             return await self._plan(last, most)
         finally:
             self._planning = False
@@ -218,7 +216,10 @@ class GroupSession(Planner):
         """Commit the batch of a plan, which Spark has finished, before the next one is asked for. What is no
         news changes nothing; what is refused is left to the next plan, and so is all while that is made.
         """
-        if self._membership is None or self._planning or self._ending or not self.has_ended(plan):
+        if self._membership is None or not self.has_ended(plan):
+            return
+        self.verdict.passes()
+        if self._planning or self._ending:
             return
         self._ending = asyncio.current_task()
         try:
@@ -514,6 +515,7 @@ class GroupSession(Planner):
             owned=tuple(sorted(membership.owned)),
             lag=self._lag_after(ranges),
             rebalance=Rebalance(self._barrier.assigned_at, membership.member.wanted_why or FIRST_JOIN),
+            allowed=self.options.allowed,
             reader=self.heard_at,
         )
 

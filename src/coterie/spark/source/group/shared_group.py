@@ -18,8 +18,8 @@ from typing import Any
 from uuid import uuid4
 
 from coterie.arrow.folders import own_folder
-from coterie.base.errors import CoterieError
 from coterie.spark.batch_ends import readers_folder, socket_of
+from coterie.spark.guards import SHARED_GROUP, SharedGroup, two_loads
 from coterie.spark.source.options import Selection, SourceOptions
 
 try:
@@ -32,10 +32,6 @@ except ImportError:  # Windows: nothing is found out there
 log = logging.getLogger("coterie.spark")
 
 PROCESSES = Path("/proc")
-
-
-class SharedGroup(CoterieError):
-    """Two sources of one query would share the partitions of a topic: give each a group of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +102,7 @@ class SharedGroupCheck:
         """The file of this name, open and locked."""
         self._written: ReaderEntry | None = None
         self._warned = False
+        self._refuses = SHARED_GROUP not in options.allowed
 
     def check(self, *, topics: frozenset[str] = frozenset(), cluster: str = "") -> None:
         """Leave word of what is read, if that is news; raise SharedGroup if another source of this query
@@ -120,23 +117,19 @@ class SharedGroupCheck:
             self._write(entry)
         if self._own is None:
             return
-        for other in self._others():
+        for other in self._others() if self._refuses else ():
             if shared := entry.shared_topics(other):
                 self._judge(other, shared)
 
     def _judge(self, other: ReaderEntry, shared: str) -> None:
         """Refuse another source of this query; warn of what may be one."""
-        explained = (
-            f"group {self.entry.group!r} has two loads of {shared} ({other.load}, and {self.entry.load}):"
-            " as two members each gets a part of the partitions, so a join or union of them misses records."
-            " Leave group.id and kafka.group.id out, and each reads everything; or call load() for each,"
-            " with a group.id of its own"
-        )
+        loads = f" ({other.load}, and {self.entry.load})"
         if None not in (self.entry.starter, other.starter):
             if self.entry.starter == other.starter:
-                raise SharedGroup("in this query " + explained)
+                raise SharedGroup(self.entry.group, shared, loads)
         elif self.entry.application == other.application and not self._warned:
             self._warned = True
+            explained = two_loads(self.entry.group, shared, loads)
             log.warning("if it is one query that reads both: %s", explained)
 
     def _write(self, entry: ReaderEntry) -> None:
@@ -182,18 +175,30 @@ def starter_of(pid: int) -> str | None:
     Where `PYSPARK_PYTHON` is a script that waits for Python, that is who started the script: what has one
     thread only is no JVM. A number may be another thread's some day, so it goes with when the thread began.
     """
+    found = child_and_jvm(pid)
+    if found is None:
+        return None
+    child, jvm = found
+    with suppress(OSError):
+        threads = os.listdir(PROCESSES / f"{jvm}/task")
+        return next(
+            (one for name in threads if (one := thread_that_started(f"{jvm}/task/{name}", child))), None
+        )
+    return None
+
+
+def jvm_of(pid: int) -> int | None:
+    """Return the JVM that started a process; None where the system does not tell."""
+    found = child_and_jvm(pid)
+    return None if found is None else found[1]
+
+
+def child_and_jvm(pid: int) -> tuple[int, int] | None:
+    """Return the JVM that started a process, or the script that waits for it, behind the one of these."""
     with suppress(OSError, ValueError):
         while parent := int(stat_of(f"{pid}")[1]):
-            threads = os.listdir(PROCESSES / f"{parent}/task")
-            if len(threads) > 1:
-                return next(
-                    (
-                        one
-                        for thread in threads
-                        if (one := thread_that_started(f"{parent}/task/{thread}", pid))
-                    ),
-                    None,
-                )
+            if len(os.listdir(PROCESSES / f"{parent}/task")) > 1:
+                return pid, parent
             pid = parent
     return None
 

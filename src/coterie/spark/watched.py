@@ -1,0 +1,70 @@
+"""Whether an application watches its queries: a file that it holds for as long as it lives tells its readers.
+
+Spark tells a listener of a query's first batch, and its readers nothing. So a reader that knows of a listener
+waits for its word before it commits that batch, and one that knows of none waits for nobody.
+"""
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from coterie.arrow.folders import own_folder
+from coterie.spark.batch_ends import readers_folder
+
+try:
+    import fcntl as _fcntl
+
+    fcntl: Any = _fcntl
+except ImportError:  # Windows: nothing is found out there
+    fcntl = None
+
+HELD: dict[Path, int] = {}
+"""The files that this process holds, which are let go of when it ends, however."""
+
+
+def mark_path(jvm: int, folder: Path | None = None) -> Path:
+    """Return the path of the file that says that somebody watches the queries of a JVM."""
+    return (folder or readers_folder()) / f"watched-{jvm}"
+
+
+def mark_watched(jvm: int, folder: Path | None = None) -> bool:
+    """Return whether readers that a JVM starts know from now on that their queries are watched."""
+    path = mark_path(jvm, folder)
+    if path in HELD:
+        return True
+    if fcntl is None:
+        return False
+    with suppress(OSError):
+        if own_folder(path.parent):
+            held = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:  # another process of the application has it
+                os.close(held)
+                raise
+            HELD[path] = held
+            return True
+    return False
+
+
+def is_watched(jvm: int, folder: Path | None = None) -> bool:
+    """Return whether somebody watches the queries of a JVM; a file that nobody holds any more is removed."""
+    path = mark_path(jvm, folder)
+    if fcntl is None:
+        return False
+    with suppress(OSError), path.open("r+") as file:
+        try:
+            fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return True
+        path.unlink()
+    return False
+
+
+def jvm_of_session() -> int | None:
+    """Return the process id of the JVM of this application; None over Spark Connect."""
+    from pyspark import SparkContext
+
+    jvm: Any = SparkContext._jvm
+    return None if jvm is None else int(jvm.java.lang.ProcessHandle.current().pid())
