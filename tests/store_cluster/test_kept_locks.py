@@ -11,10 +11,13 @@ import pytest
 from bench.postgres import Server
 from bench.store_cluster import StoreCluster
 
+from clients.adapters.confluent import Confluent
+from clients.adapters.model import Message
 from coterie.cli import main
 
 pytestmark = pytest.mark.interop
 
+CLIENT = Confluent()
 SLEEPS = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'PgSleep'"
 
 
@@ -65,6 +68,31 @@ def test_a_lock_that_looks_as_if_the_database_was_away_is_told_of_with_who_keeps
             assert "is not reached" not in broker.log
     for broker in cluster.brokers.values():
         cluster.until("it goes on", lambda broker=broker: "resumed" in broker.log)
+
+
+@pytest.mark.parametrize("lock", ["IN SHARE MODE", ""])
+def test_a_lock_that_keeps_records_from_being_written_is_told_of_with_who_keeps_it(
+    lock: str, server: Server, cluster: StoreCluster
+) -> None:
+    """Found by a reviewer: it is the one that clients feel most, and the log named neither it nor who."""
+    topic = f"kept-{len(lock)}"
+    with pytest.raises(SystemExit):
+        main(["topics", "create", topic, "-b", cluster.bootstrap, "--partitions", "1"])
+    (leading,) = cluster.leaders(topic)
+    assert leading is not None
+    leader = cluster[leading]
+    with (
+        kept(server, cluster, f"LOCK TABLE coterie.chunks_keep {lock}") as pid,
+        ThreadPoolExecutor(1) as beside,
+    ):
+        sent = beside.submit(
+            CLIENT.produce, cluster.bootstrap, [Message(topic=topic, partition=0, value=b"v")]
+        )
+        said = f"a statement waits for a lock on coterie.chunks_keep that somebody keeps: process {pid} (psql"
+        cluster.until("it is said", lambda: said in leader.log)
+        assert not sent.done()
+        server.sql(cluster.database, f"SELECT pg_terminate_backend({pid})")
+        sent.result()
 
 
 def test_a_broker_that_starts_while_a_lock_is_kept_says_what_it_waits_for(

@@ -158,7 +158,6 @@ class MemberProcess:
         self._outage = Outage(addresses.direct, loop.time)
         direct = Connections(addresses.direct, loop, tried=self._outage.tried)
         self._connections = (connections, direct)
-        self._reader = PostgresReader(connections)
         self._engine = PostgresEngine(
             direct,
             settings.node_id,
@@ -166,8 +165,9 @@ class MemberProcess:
             cluster_id=opened.cluster_id,
             looked=self._outage.looked,
         )
+        self._reader = PostgresReader(connections, self._engine.locks.over)
         self._store = RemoteStore(
-            LaneSessions(connections, settings.node_id),
+            LaneSessions(connections, settings.node_id, self._engine.locks),
             self._reader,
             PostgresCompactor(addresses.store, settings.node_id, self._beside),
             clock=self._clock,

@@ -22,8 +22,9 @@ from coterie.broker.cluster.changes import (
 )
 from coterie.broker.cluster.statements import BrokerHeartbeat, Refused
 from coterie.storage.postgres import blocking
-from coterie.storage.postgres.blocking import LASTS_S
+from coterie.storage.postgres.blocking import LASTS_S, LockWatch
 from coterie.storage.postgres.connecting import DatabaseAddress, connect
+from coterie.storage.postgres.reading import PostgresReader
 from coterie.storage.postgres.schema import BROKER
 from coterie.storage.postgres.serial import LOCK_TIMEOUT_MS
 from coterie.storage.postgres.starting import open_store
@@ -277,6 +278,20 @@ def test_of_a_heartbeat_that_waits_it_is_said_as_well(
 
     stage.until(lambda: any("waits for a lock on coterie.brokers" in line for line in caplog.messages))
     holder.lets_go()
+
+
+def test_of_a_read_of_records_that_waits_it_is_said_as_well(
+    stage: PostgresStage, holder: Holder, caplog: pytest.LogCaptureFixture
+):
+    broker = Broker(stage)
+    holder.holds("LOCK TABLE coterie.chunks_keep")
+    reader = PostgresReader(stage.connections, LockWatch(stage.connections).over)
+
+    reader.prepare(history=broker.history)
+
+    stage.until(lambda: any("waits for a lock on coterie.chunks_keep" in line for line in caplog.messages))
+    holder.lets_go()
+    reader.close()
 
 
 def test_what_a_lock_waits_for_itself_is_said_and_of_who_waits_for_moments_nothing(

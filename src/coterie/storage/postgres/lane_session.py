@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import NamedTuple
 
 import asyncpg
 
+from coterie.storage.postgres.blocking import LockWatch
 from coterie.storage.postgres.connecting import (
     LOST,
     OTHER_HISTORY,
@@ -92,10 +94,12 @@ class LaneSession:
         place: LanePlace,
         answered: Callable[[int, LaneAnswer], None],
         history: Callable[[], str] | None = None,
+        locks: LockWatch | None = None,
     ) -> None:
         """With `history`, which returns the one that the broker goes by, it begins no life in a database of
-        another.
+        another. `locks` looks who keeps a lock that it waits for.
         """
+        self._locks = locks
         self._connections = connections
         self._history = history
         self._place = place
@@ -115,6 +119,8 @@ class LaneSession:
         connection, self._connection = self._connection, None
         opening, self._opening = self._opening, None
         if connection is not None:
+            if connection.busy and self._locks is not None:
+                self._locks.look(connection.pid)  # where the server goes on
             connection.abort()
         elif opening is not None:
             opening.cancel()  # no statement of ours is under way
@@ -133,7 +139,8 @@ class LaneSession:
         else:
             connection = self._connection = _LaneConnection(opened, self._place)
             opened.add_termination_listener(lambda _: self._terminated(connection, life))
-            answer = await connection.begin_life(life, look, self._history)
+            with self._locks.over(opened) if self._locks is not None else nullcontext():
+                answer = await connection.begin_life(life, look, self._history)
             if connection is not self._connection:
                 return
         self._opening = None
@@ -148,9 +155,10 @@ class LaneSession:
 class LaneSessions:
     """Makes the sessions of one broker's lanes: a `NewSession`."""
 
-    def __init__(self, connections: Connections, broker_id: int) -> None:
+    def __init__(self, connections: Connections, broker_id: int, locks: LockWatch | None = None) -> None:
         self._connections = connections
         self._broker_id = broker_id
+        self._locks = locks
 
     def __call__(
         self,
@@ -161,7 +169,7 @@ class LaneSessions:
         answered: Callable[[int, LaneAnswer], None],
     ) -> LaneSession:
         return LaneSession(
-            self._connections, LanePlace(self._broker_id, lane, broker_epoch), answered, history
+            self._connections, LanePlace(self._broker_id, lane, broker_epoch), answered, history, self._locks
         )
 
 
@@ -170,6 +178,8 @@ class _LaneConnection:
 
     def __init__(self, connection: asyncpg.Connection, place: LanePlace) -> None:
         self.busy = False
+        self.pid: int = connection.get_server_pid()
+        """Of its process at the server; through a pooler it is none's."""
         self._aborted = False
         self._connection = connection
         self._place = place

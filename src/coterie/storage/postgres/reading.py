@@ -22,7 +22,9 @@ from coterie.storage.postgres.serial import (
     Job,
     SerialConnection,
     T,
+    Watched,
     transaction,
+    unwatched,
 )
 from coterie.storage.remote.chunk import Chunk
 from coterie.storage.remote.reading import (
@@ -218,10 +220,11 @@ NO_ROWS: tuple[list[Chunk], list[RowHeads]] = ([], [])
 class PostgresReader:
     """A `RemoteReader`."""
 
-    def __init__(self, connections: Connections) -> None:
-        self._opening = ReadConnection(connections, "opening logs")
-        self._recalling = ReadConnection(connections, "older records")
-        self._forgetting = ReadConnection(connections, "deleting records")
+    def __init__(self, connections: Connections, watched: Watched = unwatched) -> None:
+        """Each read is done within `watched`."""
+        self._opening = ReadConnection(connections, "opening logs", watched)
+        self._recalling = ReadConnection(connections, "older records", watched)
+        self._forgetting = ReadConnection(connections, "deleting records", watched)
 
     def prepare(self, *, history: str) -> None:
         self._opening.run(_prepare, lambda _: None, history)
@@ -284,9 +287,10 @@ class PostgresReader:
 class ReadConnection:
     """A connection on which reads are done one after the other, opened anew when it is needed again."""
 
-    def __init__(self, connections: Connections, use: str) -> None:
+    def __init__(self, connections: Connections, use: str, watched: Watched) -> None:
         self._connections = connections
         self._use = use
+        self._watched = watched
         self._connection: SerialConnection | None = None
         self._history: str | None = None  # of that connection, once it is known
         self._waiting = 0  # the number of those that wait for an answer
@@ -354,7 +358,7 @@ class ReadConnection:
         self.close()
         self.move()
         self._history = None
-        connection = self._connection = SerialConnection(self._connections, self._use)
+        connection = self._connection = SerialConnection(self._connections, self._use, watched=self._watched)
         connection.open(read_history, opened, ended)
         return connection
 

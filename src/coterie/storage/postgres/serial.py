@@ -21,6 +21,8 @@ Connection: TypeAlias = asyncpg.Connection
 """The driver's."""
 Job: TypeAlias = Callable[[Connection], Awaitable[T]]
 """Does its statements on a connection, in transactions that end with it."""
+Watched: TypeAlias = Callable[[Connection], AbstractContextManager[None]]
+"""A block around what is done on a connection, as that of a `LockWatch`."""
 _Queued: TypeAlias = tuple[Job[Any], Callable[[Any], None], Callable[[Failed], None] | None]
 """A job, and what takes its result or its refusal."""
 WARNING = "01000"
@@ -105,6 +107,11 @@ def _has_done_nothing(failure: Failed) -> bool:
     return failure.sqlstate not in PASSING and verdict in (Verdict.REFUSE, Verdict.CONFLICT)
 
 
+def unwatched(_: Connection) -> AbstractContextManager[None]:
+    """Return a block in which nobody watches."""
+    return nullcontext()
+
+
 class SerialConnection:
     """One connection, from `open` until it ends by itself or by `close`. It is not opened again."""
 
@@ -113,7 +120,7 @@ class SerialConnection:
         connections: Connections,
         use: str = "",
         *,
-        watched: Callable[[Connection], AbstractContextManager[None]] = lambda _: nullcontext(),
+        watched: Watched = unwatched,
     ) -> None:
         """Each job is done within `watched`."""
         self._connections = connections
