@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -93,6 +94,23 @@ def test_a_lock_that_keeps_records_from_being_written_is_told_of_with_who_keeps_
         assert not sent.done()
         server.sql(cluster.database, f"SELECT pg_terminate_backend({pid})")
         sent.result()
+
+
+def test_a_broker_that_is_stopped_while_a_lock_is_kept_ends_within_twenty_seconds_and_the_others_take_over(
+    server: Server, cluster: StoreCluster
+) -> None:
+    with kept(server, cluster, "SELECT FROM coterie.cluster FOR UPDATE"):
+        stopping = cluster[3].process
+        assert stopping is not None
+        began_s = time.monotonic()
+        cluster[3].send(signal.SIGTERM)
+        stopping.wait(60)
+        took_s = time.monotonic() - began_s
+        assert cluster[3].wait() == 1
+        assert took_s >= 19, "it has tried as long as it may"
+        assert "could not be given away within 20 s" in cluster[3].log
+        assert cluster.live() == [1, 2, 3]
+    cluster.until("the others know", lambda: cluster.live() == [1, 2])
 
 
 def test_a_broker_that_starts_while_a_lock_is_kept_says_what_it_waits_for(
