@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 
 import pytest
 from bench.postgres import Server
@@ -15,24 +13,11 @@ from bench.store_cluster import StoreCluster
 from clients.adapters.confluent import Confluent
 from clients.adapters.model import Message
 from coterie.cli import main
+from postgres.rigs.keeping import kept
 
 pytestmark = pytest.mark.interop
 
 CLIENT = Confluent()
-SLEEPS = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'PgSleep'"
-
-
-@contextmanager
-def kept(server: Server, cluster: StoreCluster, lock: str) -> Iterator[str]:
-    """Keep a lock as long as the block lasts; yield the id of the process that does."""
-    with ThreadPoolExecutor(1) as beside:
-        beside.submit(server.sql, cluster.database, f"BEGIN; {lock}; SELECT pg_sleep(600)")
-        cluster.until("it is held", lambda: server.sql(cluster.database, SLEEPS) != "")
-        pid = server.sql(cluster.database, SLEEPS)
-        try:
-            yield pid
-        finally:
-            server.sql(cluster.database, f"SELECT pg_terminate_backend({pid})")
 
 
 def test_an_administrator_whom_a_lock_keeps_from_a_change_is_told_that_nothing_was_changed(

@@ -43,7 +43,8 @@ server that is slow is not silent: its machine says that it has what was sent.
 CONNECTIONS_NEEDED = 11
 """So many a broker has at once: three lanes, three of its membership and the metadata, and one each by which
 logs are opened, older records are read, what need not be kept is deleted, a log is compacted, and what
-deleted topics leave is swept.
+deleted topics leave is swept. One more, to look whose a lock is, it takes for a moment where there is one,
+and does without where not.
 """
 TOO_MANY = "53300"
 PASSWORD = re.compile(r"(?:^|&)(?:ssl)?password=([^&]+)")
