@@ -73,7 +73,7 @@ NEXT_PRODUCER_ID = f"""greatest(next_producer_id,
 HISTORY = f"""
 SELECT concat_ws('/', (SELECT system_identifier FROM pg_control_system()), {TIMELINE},
   (SELECT oid FROM pg_database WHERE datname = current_database()), 'coterie.cluster'::regclass::oid,
-  restoration, cluster_id), cluster_id
+  cluster_id, restoration), cluster_id
 FROM coterie.cluster
 """
 TABLE_OF_HISTORY = 3
