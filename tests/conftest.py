@@ -39,7 +39,7 @@ SPARK = "tests/spark/test_"
 # They are two, so that two processes are at work; each other file is a share of its own.
 SESSIONS = {
     "one Spark session": (
-        *("batch", "batch_ends", "guards", "readme_spark", "sink", "spark_page", "what_if_rows"),
+        *("batch", "batch_ends", "guards", "readme_spark", "sink", "spark_page", "sql_page", "what_if_rows"),
     ),
     "another Spark session": (
         *("history_live", "history_session", "history_tables", "ledger", "ledger_queries", "listener"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -21,8 +22,8 @@ from interop.client.secured import PASSWORD, TLS, USER, SecuredKafka
 from interop.spark.applications import Application, wait_for
 from interop.spark.topics import Feeder, Topic
 
-CONNECT = CACHE / "spark-connect"
-CONNECT_NEEDS = ("grpcio", "grpcio-status", "googleapis-common-protos", "zstandard")
+CONNECT = CACHE / "spark-connect-and-pipelines"
+CONNECT_NEEDS = ("grpcio", "grpcio-status", "googleapis-common-protos", "zstandard", "pyyaml")
 QUICK = {"kafka.session.timeout.ms": "6000", "kafka.heartbeat.interval.ms": "500"}
 NOW = {"availableNow": True}
 OFTEN = {"processingTime": "200 milliseconds"}
@@ -216,6 +217,36 @@ def over_spark_connect(folder: Path, brokers: Brokers) -> None:
     assert topic.committed("connect") == topic.ends()
 
 
+def declarative_pipeline(folder: Path, brokers: Brokers) -> None:
+    """The pipeline of `examples/declarative`: a table that is read by a member of a group, a view over it."""
+    import pyarrow.parquet as pq
+
+    topic = Topic(brokers.coterie, "flights", partitions=2)
+    topic.produce(50)
+    project = folder / "declarative"
+    shutil.copytree(REPOSITORY / "examples" / "declarative", project)
+    specification = project / "spark-pipeline.yml"
+    specification.write_text(
+        specification.read_text().replace("/tmp/coterie-delays", str(folder / "storage"))
+    )
+    programs = Path(sys.executable).parent
+    environment = os.environ | connect_environment() | {"COTERIE_BOOTSTRAP": brokers.coterie}
+    environment |= {"PYSPARK_PYTHON": sys.executable, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(
+        [programs / "spark-pipelines", "run"], cwd=project, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+
+    def rows_of(table: str) -> list[dict[str, Any]]:
+        files = (project / "spark-warehouse" / table).glob("*.parquet")
+        rows: list[dict[str, Any]] = pq.ParquetDataset(list(map(str, files))).read().to_pylist()
+        return rows
+
+    assert sorted((row["partition"], row["offset"]) for row in rows_of("flights")) == sorted(topic.places)
+    assert sum(row["flights"] for row in rows_of("flights_by_partition")) == 50
+    assert topic.committed("delays") == topic.ends()
+
+
 def histories_over_spark_connect(folder: Path, brokers: Brokers) -> None:
     """Histories and what-if through Spark Connect, against those that one process tells."""
     environment = os.environ | connect_environment()
@@ -280,6 +311,7 @@ CHECKS: Mapping[str, Check] = {
     "executors-of-their-own": executors_of_their_own,
     "tls-and-sasl": over_tls_and_sasl,
     "spark-connect": over_spark_connect,
+    "declarative-pipeline": declarative_pipeline,
     "histories-over-spark-connect": histories_over_spark_connect,
     "long-tests-on-coterie": long_tests,
     "lag-on-kafka": lag_on_kafka,

@@ -101,6 +101,10 @@ class SourceOptions:
         return "headers" in self.columns
 
 
+NO_OPTION = (
+    "no option has arrived. Spark does not pass on those of a catalog's table (CREATE TABLE … OPTIONS): write"
+    " them where it is read, FROM a_table WITH (…), or make a temporary view"
+)
 ALLOWING = {STATE: "allowState", SHARED_GROUP: "allowSharedGroup"}
 
 
@@ -168,7 +172,7 @@ def selection_of(options: Options) -> Selection:
     kinds = ("assign", "subscribe", "subscribePattern")
     names = [name for name in kinds if options.text(name) is not None]
     if len(names) != 1:
-        given = " and ".join(names) or "none"
+        given = " and ".join(names) or "none" if options.texts else NO_OPTION
         raise BadOption(f"set exactly one of assign, subscribe and subscribePattern; given: {given}")
     value = options.required(names[0]).strip()
     if names[0] == "subscribe":
