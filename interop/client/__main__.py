@@ -20,7 +20,7 @@ from coterie.base.ids import TopicPartition
 from coterie.client import Admin, BlockingAdmin, BlockingProducer, Consumer, Producer
 from coterie.client.errors import Disconnected
 from coterie.security.sasl import AuthenticationFailed
-from interop.client.racks import RACK_CHECKS, two_racks
+from interop.client.racks import RACK_CHECKS, three_racks
 from interop.client.secured import PASSWORD, SESSION_MS, TLS, USER, SecuredKafka
 
 TOPIC, WRITTEN = "secured", "written"
@@ -258,7 +258,7 @@ def main() -> int:
             produce(kafka)
             for name, check in CHECKS.items():
                 failed += not passed(name, check(kafka))
-        with two_racks(Path(folder)) as addresses:
+        with three_racks(Path(folder)) as addresses:
             for name, wants in RACK_CHECKS.items():
                 failed += not passed(name, wants(addresses))
     return 1 if failed else 0

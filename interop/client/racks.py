@@ -1,12 +1,13 @@
-"""Two Apache Kafka nodes in two racks, and what a consumer makes of that (KIP-392, KIP-881)."""
+"""Three Apache Kafka nodes, a rack each, and what consumers and tasks make of that (KIP-392, KIP-881)."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+import socket
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from struct import Struct
 from typing import Any
 
 from bench import kafka
@@ -14,22 +15,24 @@ from bench.brokers import Kafka, free_port
 
 from coterie.base.ids import TopicPartition
 from coterie.client import Admin, Consumer, Producer
-from coterie.client.net.addresses import Address
+from coterie.client.net.plain_socket import BlockingConnection
 from coterie.spark.source import tasks
 from coterie.spark.source.offsets import Range
 from coterie.spark.source.options import parse
-from coterie.wire.api.fetched import Fetched
 
-__all__ = ["RACK_CHECKS", "two_racks"]
+__all__ = ["RACK_CHECKS", "three_racks"]
 
-RACKS = {1: "a", 2: "b"}
+RACKS = {1: "a", 2: "b", 3: "c"}
 SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
-BOTH, EACH = "on-both", "on-each"
-RECORDS = 200
+EVERYWHERE, EACH = "everywhere", "on-each"
+RECORDS, RECORD_BYTES = 2_000, 1_000
 WITHIN_S = 30.0
 TRIES = 300
 FROM_RACK = 0.95
 """At least such a part of the bytes comes from the rack."""
+
+BYTES_RECEIVED = Struct("=128xQ")
+"""Of Linux's tcp_info, as far as its tcpi_bytes_received."""
 
 Addresses = Mapping[str, str]
 """Where the node of each rack is."""
@@ -65,7 +68,7 @@ class RackedKafka(Kafka):
 
 
 @contextmanager
-def two_racks(directory: Path) -> Iterator[Addresses]:
+def three_racks(directory: Path) -> Iterator[Addresses]:
     """Yield where the nodes are, of a cluster that has topics with records."""
     controller_port = free_port()
     with ExitStack() as stack:
@@ -81,24 +84,29 @@ def two_racks(directory: Path) -> Iterator[Addresses]:
 
 
 async def filled(addresses: Addresses) -> None:
-    """Create a topic that both racks have, led from the first, and one with a partition in each; write."""
+    """Create a topic that each rack has, led from the first, and one with a partition in two; write."""
     async with Admin(addresses["a"]) as admin:
-        for _ in range(TRIES):  # until the controller knows both
+        for _ in range(TRIES):  # until the controller knows all
             if len((await admin.describe_cluster()).brokers) == len(RACKS):
                 break
             await asyncio.sleep(WITHIN_S / TRIES)
-        await admin.create_topic(BOTH, layout=[[1, 2]])
+        await admin.create_topic(EVERYWHERE, layout=[[1, 2, 3]])
         await admin.create_topic(EACH, layout=[[2], [1]])
     async with Producer(addresses["a"]) as producer:
         for number in range(RECORDS):
-            await producer.send(BOTH, b"%d" % number)
+            await producer.send(EVERYWHERE, value_of(number))
+
+
+def value_of(number: int) -> bytes:
+    """Return the value of a record."""
+    return b"%d" % number + b" " * RECORD_BYTES
 
 
 async def read_from(addresses: Addresses, rack: str | None, *, source: str) -> None:
     """Read all, in this rack or in none, and expect that the last fetches went to the node of `source`."""
     settings: dict[str, Any] = {"bootstrap_servers": addresses["a"], "auto_offset_reset": "earliest"}
     async with Consumer(**settings, client_rack=rack or "") as consumer:
-        consumer.assign([(BOTH, 0)])
+        consumer.assign([(EVERYWHERE, 0)])
         got: list[Any] = []
         async with asyncio.timeout(WITHIN_S):
             # The leader's first answer names the near replica, and may be all that there is.
@@ -109,7 +117,7 @@ async def read_from(addresses: Addresses, rack: str | None, *, source: str) -> N
             again = 0
             while again < RECORDS:
                 again += sum(map(len, (await consumer.getmany(timeout_ms=200)).values()))
-        assert got == [b"%d" % number for number in range(RECORDS)], f"{len(got)} records came"
+        assert got == [*map(value_of, range(RECORDS))], f"{len(got)} records came"
         assert fetched_from(consumer) == source, f"{fetched_from(consumer)} was asked, not {source}"
 
 
@@ -137,29 +145,29 @@ async def shared(addresses: Addresses) -> None:
             await asyncio.gather(one.getmany(timeout_ms=100), two.getmany(timeout_ms=100))
 
 
-class CountingReader(tasks.Reader):
-    """A task's reader that counts the bytes of records that each broker sends."""
-
-    def __init__(self, task: tasks.TaskPartition) -> None:
-        super().__init__(task)
-        self.sent: Counter[str] = Counter()
-
-    def received(self, answer: Fetched, address: Address) -> dict[TopicPartition, tasks.FetchedRange]:
-        self.sent[str(address)] += sum(len(part.records) for part in answer.partitions)
-        return super().received(answer, address)
-
-
 async def read_by_task(addresses: Addresses, rack: str, *, source: str) -> None:
-    """Read all as a Spark task does, and expect that nearly all bytes came from the node of `source`."""
-    options = {"kafka.bootstrap.servers": addresses["a"], "subscribe": BOTH, "kafka.client.rack": rack}
+    """Read all as a Spark task does, and expect that nearly all bytes came by the link to the node of
+    `source`: of all that the kernel has received on the connections, headers and metadata as well.
+    """
+    options = {"kafka.bootstrap.servers": addresses["a"], "subscribe": EVERYWHERE, "kafka.client.rack": rack}
     settings = tasks.FetchSettings.of(parse(options, streaming=False))
-    task = tasks.TaskPartition([Range(BOTH, 0, 0, RECORDS)], {}, settings)
-    reader = CountingReader(task)
-    batches = await asyncio.to_thread(lambda: list(reader.batches()))
+    task = tasks.TaskPartition([Range(EVERYWHERE, 0, 0, RECORDS)], {}, settings)
+    for connection in tasks.idle_connections.values():
+        connection.close()
+    tasks.idle_connections.clear()
+    batches = await asyncio.to_thread(lambda: list(tasks.read_task(task)))
     got = [row["value"] for batch in batches for row in batch.to_pylist()]
-    assert got == [b"%d" % number for number in range(RECORDS)], f"{len(got)} records came"
-    share = reader.sent[source] / reader.sent.total()
-    assert share >= FROM_RACK, f"{share:.2f} of the bytes came from {source}: {dict(reader.sent)}"
+    assert got == [*map(value_of, range(RECORDS))], f"{len(got)} records came"
+    links = {str(at): received(one) for (at, _), one in tasks.idle_connections.items()}
+    share = links[source] / sum(links.values())
+    assert share >= FROM_RACK, f"{share:.2f} of the bytes came from {source}: {links}"
+
+
+def received(connection: BlockingConnection) -> int:
+    """Return how many bytes the kernel has received on a connection (Linux)."""
+    info = connection._socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, BYTES_RECEIVED.size)
+    (count,) = BYTES_RECEIVED.unpack(info)
+    return int(count)
 
 
 RACK_CHECKS: Mapping[str, Callable[[Addresses], Awaitable[None]]] = {
@@ -167,7 +175,8 @@ RACK_CHECKS: Mapping[str, Callable[[Addresses], Awaitable[None]]] = {
     "rack-of-the-leader": lambda at: read_from(at, "a", source=at["a"]),
     "no-rack": lambda at: read_from(at, None, source=at["a"]),
     "racks-in-a-group": shared,
-    "task-in-the-rack-of-the-follower": lambda at: read_by_task(at, "b", source=at["b"]),
+    "task-in-the-rack-of-a-follower": lambda at: read_by_task(at, "b", source=at["b"]),
+    "task-in-the-rack-of-another": lambda at: read_by_task(at, "c", source=at["c"]),
     "task-in-the-rack-of-the-leader": lambda at: read_by_task(at, "a", source=at["a"]),
     "task-in-no-rack": lambda at: read_by_task(at, "", source=at["a"]),
 }
