@@ -101,3 +101,35 @@ def test_of_a_session_stands_what_the_database_tells():
         "a lock that somebody keeps: process 7, which waits for a prepared transaction (the database's"
         " pg_prepared_xacts says which)"
     )
+
+
+# -- a write that is not confirmed
+
+
+def unconfirmed(application: str | None, *, event: str = "SyncRep", pid: int = 7) -> LockWait:
+    """Return the wait for a session that waits for its commit to be confirmed."""
+    return LockWait("coterie.cluster", (LockHolder(pid, application, "me", "active", 3.0, event),))
+
+
+def test_of_a_write_that_waits_for_a_standby_nobody_is_said_to_keep_a_lock():
+    """Found by a breaker: a broker's own commit that waited was told of as somebody who keeps a lock."""
+    assert str(unconfirmed("coterie broker 1: membership")) == (
+        "a write of broker 1's that the database has not confirmed for 3 s: it waits for a synchronous"
+        " standby (SyncRep; synchronous_standby_names says which)"
+    )
+
+
+@pytest.mark.parametrize("event", ["WALSync", "WalSync", "WALWrite"])
+def test_of_one_that_waits_for_the_disk_it_is_said(event: str):
+    assert str(unconfirmed("coterie broker 12: metadata", event=event)).endswith(
+        f"a write of broker 12's that the database has not confirmed for 3 s: it waits for its disk ({event})"
+    )
+
+
+def test_whose_it_is_where_it_is_no_brokers():
+    assert str(unconfirmed("psql")).startswith("a write of process 7's that the database has not confirmed")
+
+
+def test_all_that_wait_for_the_standby_are_told_of_once(seeing: Seeing):
+    assert seeing.take(unconfirmed("coterie broker 1: membership"))
+    assert not seeing.take(unconfirmed("coterie broker 1: metadata", pid=8))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Iterator
 
@@ -290,6 +291,51 @@ def test_of_a_read_of_records_that_waits_it_is_said_as_well(
     reader.close()
 
 
+@pytest.fixture
+def unconfirmed(stage: PostgresStage, server: Server) -> Iterator[DatabaseAddress]:
+    """The database's address, for whom commits wait for a standby that is not there."""
+    yield DatabaseAddress(server.url(stage.database) + "&options=-c%20synchronous_commit%3Don")
+    stage.end_sessions()
+
+
+def test_a_change_that_waits_for_another_whose_commit_waits_for_a_standby_is_told_of_that_and_of_no_lock(
+    stage: PostgresStage, unconfirmed: DatabaseAddress, caplog: pytest.LogCaptureFixture
+):
+    """Found by a breaker: a broker's own change was told of as somebody's who keeps a lock."""
+    broker = Broker(stage)
+    other = stage.loop.run_until_complete(connect(unconfirmed, use="by hand"))
+    commit = "UPDATE coterie.cluster SET version = version"
+    committing = stage.loop.create_task(other.execute(commit))
+    time.sleep(0.1)
+
+    answer = broker.ask(create(1))
+
+    assert isinstance(answer, Refused)
+    assert answer.locked
+    pid = other.get_server_pid()
+    write = f"a write of process {pid}'s that the database has not confirmed for "
+    assert answer.reason.startswith(write)
+    assert "it waits for a synchronous standby (SyncRep; " in answer.reason
+    assert f"a statement waits for {write}" in caplog.text
+    assert not [line for line in caplog.messages if "somebody keeps" in line]
+    other.terminate()
+    stage.end_sessions()
+    stage.loop.run_until_complete(asyncio.wait([committing]))
+
+
+def test_a_change_whose_own_commit_waits_for_a_standby_is_told_of(
+    stage: PostgresStage, unconfirmed: DatabaseAddress, caplog: pytest.LogCaptureFixture
+):
+    stage.connections.address = unconfirmed
+    broker = Broker(stage)
+
+    broker.send(create(1))
+
+    said = re.compile(r"a write of process \d+'s that the database has not confirmed for \d s: it waits")
+    stage.until(lambda: bool(said.search(caplog.text)))
+    assert not broker.answers
+
+
 def test_to_a_role_that_may_not_see_others_their_process_is_told_at_once(
     stage: PostgresStage, holder: Holder, server: Server, caplog: pytest.LogCaptureFixture
 ):
@@ -340,7 +386,7 @@ def test_what_a_lock_waits_for_itself_is_said_and_of_who_waits_for_moments_nothi
     broker.ask(create(1))
     assert not [line for line in caplog.messages if "a statement waits" in line]
     alter = stage.loop.create_task(altering.executes("ALTER TABLE coterie.topics ADD COLUMN more int"))
-    time.sleep(LASTS_S)
+    stage.loop.run_until_complete(asyncio.sleep(LASTS_S))  # it is to be first
 
     broker.ask(create(2))
 

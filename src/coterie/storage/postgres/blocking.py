@@ -1,12 +1,14 @@
 """Who keeps a lock for which a statement waits: asked over another connection meanwhile, and said in the log.
 
-A table that somebody has locked looks as a database does that answers nothing.
+A table that somebody has locked looks as a database does that answers nothing. So does one where commits wait
+for a standby or a disk: what they have written keeps its locks until then, and there is nobody to look for.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -36,18 +38,28 @@ WAITS_FOR = "a statement waits for %s"
 ANSWERED_WITHIN_MS = 2_000
 GIVEN_UP_AFTER_S = 3.0
 """So long a look takes at most: of a server that falls silent meanwhile no time-out comes."""
-# Of each session that is waited for the first that it waits for itself: an ALTER TABLE, say, for a dump.
-WAITED_FOR = """
+OF_BROKER = re.compile(r"coterie broker \d+")
+STANDBY = "SyncRep"
+"""What the server says of a session that waits for a synchronous standby. What it says of one that waits for
+the disk with the write-ahead log begins with WAL, from PostgreSQL 17 on with Wal.
+"""
+# Of each session that is waited for the first that it waits for itself: an ALTER TABLE, say, for a dump. The
+# session itself is the first where its own commit is not confirmed.
+WAITED_FOR = f"""
 WITH RECURSIVE waits AS (
-  SELECT 1 AS depth, (pg_blocking_pids($1))[1] AS pid
+  SELECT 0 AS depth, $1::int AS pid
   UNION ALL
   SELECT depth + 1, (pg_blocking_pids(pid))[1] FROM waits WHERE pid > 0 AND depth < 4),
 wanted AS (
   SELECT relation::regclass::text FROM pg_locks
   WHERE pid = $1 AND relation IS NOT NULL AND (NOT granted OR locktype = 'tuple') ORDER BY granted LIMIT 1)
 SELECT waits.pid, application_name, usename, state,
-  extract(epoch FROM clock_timestamp() - xact_start)::float8, (TABLE wanted)
-FROM waits LEFT JOIN pg_stat_activity USING (pid) WHERE waits.pid IS NOT NULL ORDER BY depth
+  extract(epoch FROM clock_timestamp() - CASE WHEN unconfirmed THEN query_start ELSE xact_start END)::float8,
+  CASE WHEN unconfirmed THEN wait_event END, (TABLE wanted)
+FROM waits LEFT JOIN pg_stat_activity USING (pid), LATERAL (
+  SELECT wait_event = '{STANDBY}' OR wait_event ILIKE 'wal%' AND query NOT ILIKE 'copy%' AS unconfirmed) AS is
+WHERE waits.pid IS NOT NULL AND (depth > 0 OR unconfirmed)
+ORDER BY depth
 """
 
 
@@ -59,27 +71,55 @@ class LockHolder(NamedTuple):
     user: str | None
     state: str | None
     since_s: float | None
+    event: str | None = None
+    """For which a commit of its waits, if one does; then it is since when that runs."""
+
+    @property
+    def awaits(self) -> str:
+        """What it waits for with a write that is as good as made, "" where that is nothing."""
+        if self.event == STANDBY:
+            return f"a synchronous standby ({STANDBY}; synchronous_standby_names says which)"
+        return f"its disk ({self.event})" if self.event else ""
+
+    @property
+    def _since(self) -> str:
+        return "" if self.since_s is None else f"for {self.since_s:.0f} s"
+
+    @property
+    def unconfirmed(self) -> str:
+        """The words about its write that is not confirmed."""
+        broker = OF_BROKER.match(self.application or "")
+        whose = broker[0].removeprefix("coterie ") if broker else f"process {self.pid}"
+        since = self._since and f" {self._since}"
+        return f"a write of {whose}'s that the database has not confirmed{since}: it waits for {self.awaits}"
 
     def __str__(self) -> str:
         if not self.pid:
             return "a prepared transaction (the database's pg_prepared_xacts says which)"
-        since = "" if self.since_s is None else f"for {self.since_s:.0f} s"
-        known = (self.application, self.user and f"user {self.user}", self.state, since)
+        known = (self.application, self.user and f"user {self.user}", self.state, self._since)
         words = plain(", ".join(one for one in known if one))
         return f"process {self.pid}{f' ({words})' if words else ''}"
 
 
 class LockWait(NamedTuple):
     """What a statement waits for: the table, where it is one's, and the sessions, each of which waits for the
-    next.
+    next, and the last maybe for its write to be confirmed.
     """
 
     table: str | None
     holders: tuple[LockHolder, ...]
 
     def __str__(self) -> str:
+        if self.holders[-1].awaits:
+            return self.holders[-1].unconfirmed
         which = f"a lock on {self.table}" if self.table else "a lock"
         return f"{which} that somebody keeps: {', which waits for '.join(map(str, self.holders))}"
+
+    @property
+    def identity(self) -> tuple[str | None, int | str]:
+        """By what it is known whether this was told of before: all writes wait for the same standby."""
+        last = self.holders[-1]
+        return (None, last.awaits) if last.awaits else (self.table, last.pid)
 
     @property
     def is_passing(self) -> bool:
@@ -97,7 +137,7 @@ class SeenWaits:
         """`clock` counts seconds."""
         self._clock = clock
         self._last: dict[int, tuple[LockWait, float]] = {}  # by the session that waits, the latest at the end
-        self._said: dict[tuple[str | None, int], tuple[float, float]] = {}  # when it was, and seen
+        self._said: dict[tuple[str | None, int | str], tuple[float, float]] = {}  # when it was, and seen
 
     def take(self, pid: int, wait: LockWait) -> bool:
         """Take note of what a session waits for; return whether that is to be said."""
@@ -108,7 +148,7 @@ class SeenWaits:
         self._last = {one: last for one, last in self._last.items() if now_s - last[1] < GONE_S}
         self._last[pid] = (wait, now_s)
         self._said = {key: at for key, at in self._said.items() if now_s - at[1] < GONE_S}
-        key = (wait.table, wait.holders[-1].pid)
+        key = wait.identity
         said_s, _ = self._said.get(key, (-AGAIN_S, 0.0))
         is_due = now_s - said_s >= AGAIN_S
         self._said[key] = (now_s if is_due else said_s, now_s)
