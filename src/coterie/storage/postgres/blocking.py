@@ -57,7 +57,7 @@ SELECT waits.pid, application_name, usename, state,
   extract(epoch FROM clock_timestamp() - CASE WHEN unconfirmed THEN query_start ELSE xact_start END)::float8,
   CASE WHEN unconfirmed THEN wait_event END, (TABLE wanted)
 FROM waits LEFT JOIN pg_stat_activity USING (pid), LATERAL (
-  SELECT wait_event = '{STANDBY}' OR wait_event ILIKE 'wal%' AND query NOT ILIKE 'copy%' AS unconfirmed) AS is
+  SELECT wait_event = '{STANDBY}' OR wait_event ILIKE 'wal%' AND query NOT ILIKE 'copy%' AS unconfirmed) AS at
 WHERE waits.pid IS NOT NULL AND (depth > 0 OR unconfirmed)
 ORDER BY depth
 """
