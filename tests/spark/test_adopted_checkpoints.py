@@ -30,13 +30,18 @@ def resumed(start=PLAIN, end=None, **options):
     return query
 
 
+async def read_to_the_end(query, count):
+    """Have a query read so many records and all that there are, commit, and stop."""
+    await until(lambda: len(query.read) == count, query.batch)
+    await settle(query)
+    await query.stop()
+
+
 def test_the_query_goes_on_where_the_checkpoint_stands_and_the_group_knows_it():
     async def scenario(broker):
         written(broker)
         one = resumed(startingOffsets="latest")
-        await until(lambda: len(one.read) == 8, one.batch)
-        await settle(one)
-        await one.stop()
+        await read_to_the_end(one, 8)
         return one, broker.committed("g")
 
     one, committed = played(scenario)
@@ -51,9 +56,7 @@ def test_what_the_group_has_committed_counts_more():
         written(broker)
         other = Query(TOPIC, "g")
         other.start()
-        await until(lambda: len(other.read) == 16, other.batch)
-        await settle(other)
-        await other.stop()
+        await read_to_the_end(other, 16)
         written(broker, 1)
         one = resumed()
         await until(lambda: len(one.read) == 2, one.batch)
@@ -70,9 +73,7 @@ def test_a_batch_that_was_not_finished_is_read_again_and_then_what_follows():
         await one.finish()
         replayed = list(one.read)
         one.log = GroupDocument.of({"t": {"0": 6, "1": 5}}, group="g")
-        await until(lambda: len(one.read) == 8, one.batch)
-        await settle(one)
-        await one.stop()
+        await read_to_the_end(one, 8)
         return replayed, one, broker.committed("g")
 
     replayed, one, committed = played(scenario)
@@ -118,9 +119,7 @@ def test_a_process_that_dies_in_the_replay_leaves_no_gap():
         await dead.finish()
         await dead.die()
         one = resumed(start=end)  # Spark has noted the batch as done, and the group has not
-        await until(lambda: len(one.read) == 8, one.batch)
-        await settle(one)
-        await one.stop()
+        await read_to_the_end(one, 8)
         return one, broker.committed("g")
 
     one, committed = played(scenario)

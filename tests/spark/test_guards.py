@@ -14,15 +14,16 @@ from coterie.spark import guards
 from coterie.spark.batch_ends import BatchEnds, tell_refusal
 from coterie.spark.guards import SharedGroup, StateInGroup, refusal_of
 from coterie.spark.ledger.ledger import Ledger
+from coterie.spark.listener import FAILS_WITHIN_S, GroupListener
 from coterie.spark.source.group.verdict import VERDICT_WITHIN_S, Verdict
 from coterie.spark.source.offsets import GroupDocument
 from coterie.spark.source.options import parse
 from coterie.spark.watched import is_watched, mark_watched
 
 from .test_group_session import Query, until
-from .test_listener import flights_of
+from .test_listener import counted, flights_of
 from .test_positions import TOPIC, played, settle
-from .test_stream import PATIENCE_S
+from .test_stream import PATIENCE_S, wait_for
 from .virtual import run_virtually
 
 READER = "0123456789abcdef" * 2
@@ -144,19 +145,23 @@ def test_where_nobody_looks_that_is_said_in_one_line_and_nothing_waits(caplog, g
     assert all("coterie.spark.watch(spark)" in one for one in caplog.messages)
 
 
+async def with_a_first_batch(broker):
+    """Return a query that has read its first batch, and that a listener looks at."""
+    broker.write("t", 0, 5)
+    query = Query(TOPIC, "g")
+    query.start()
+    query.session.verdict = Verdict(lambda: True, group="g", guarded=True)
+    await until(lambda: query.read, query.batch)
+    return query
+
+
 def test_a_query_that_is_refused_after_its_first_batch_commits_nothing_of_it():
     async def scenario(broker):
-        broker.write("t", 0, 5)
-        query = Query(TOPIC, "g")
-        query.start()
-        query.session.verdict = Verdict(lambda: True, group="g", guarded=True)
-        await until(lambda: query.read, query.batch)
-        loop = asyncio.get_running_loop()
-        loop.call_later(2.0, query.session.verdict.refuses, StateInGroup("g"))
-        with pytest.raises(StateInGroup):
-            await query.batch()
-        with pytest.raises(StateInGroup):
-            await query.batch()
+        query = await with_a_first_batch(broker)
+        asyncio.get_running_loop().call_later(2.0, query.session.verdict.refuses, StateInGroup("g"))
+        for _ in range(2):
+            with pytest.raises(StateInGroup):
+                await query.batch()
         await query.stop()
         return broker.committed("g")
 
@@ -165,11 +170,7 @@ def test_a_query_that_is_refused_after_its_first_batch_commits_nothing_of_it():
 
 def test_a_first_batch_of_which_the_listener_says_that_it_is_done_is_committed_at_once():
     async def scenario(broker):
-        broker.write("t", 0, 5)
-        query = Query(TOPIC, "g")
-        query.start()
-        query.session.verdict = Verdict(lambda: True, group="g", guarded=True)
-        await until(lambda: query.read, query.batch)
+        query = await with_a_first_batch(broker)
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         telling = asyncio.create_task(told_later(query))
@@ -209,3 +210,33 @@ def test_a_ledger_refuses_state_in_a_group_before_it_has_written_anything(
 
     assert not (tmp_path / "table").exists()
     assert topic.committed(group) == {0: 0, 1: 0}
+
+
+@pytest.mark.timeout(200)
+def test_a_query_that_waits_for_its_trigger_is_stopped_and_a_later_run_is_let_be(
+    new_topic, spark, group, tmp_path, patient_session
+):
+    topic = new_topic(partitions=2)
+    topic.produce([b"v"] * 10)
+    listener = GroupListener()
+
+    def started(**more):
+        rows = counted(flights_of(spark, topic, group, patient_session | more))
+        writer = rows.writeStream.format("noop").outputMode("update").trigger(processingTime="1 hour")
+        return writer.option("checkpointLocation", str(tmp_path / "cp")).start()
+
+    spark.streams.addListener(listener)
+    try:
+        refused = started()
+        assert refused.awaitTermination(PATIENCE_S)
+        assert refused.exception() is None  # nobody had asked for the next batch
+        assert topic.committed(group) == {0: 0, 1: 0}
+        topic.produce([b"v"] * 10)
+        allowed = started(allowState="true")
+        try:
+            wait_for(lambda: topic.committed(group) == topic.ends())
+            assert not allowed.awaitTermination(FAILS_WITHIN_S + 1)
+        finally:
+            allowed.stop()
+    finally:
+        spark.streams.removeListener(listener)

@@ -17,7 +17,7 @@ from coterie.spark.source.offsets import GroupDocument, Range, Rebalance, Report
 
 from .test_stream import PATIENCE_S
 
-QUERY = uuid.uuid4()
+QUERY, RUN = uuid.uuid4(), uuid.uuid4()
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 STATE = {"operatorName": "dedupe", "numRowsTotal": 1, "numRowsUpdated": 1, "allUpdatesTimeMs": 0,
          "numRowsRemoved": 0, "allRemovalsTimeMs": 0, "commitTimeMs": 0, "memoryUsedBytes": 0,
@@ -49,7 +49,7 @@ def event(*offsets, latest=None, stateful=False):
               "inputRowsPerSecond": 1.0, "processedRowsPerSecond": 1.0, "metrics": {}}  # fmt: skip
     progress = {
         "id": str(QUERY),
-        "runId": str(uuid.uuid4()),
+        "runId": str(RUN),
         "name": "delays",
         "timestamp": "2026-11-21T21:00:01.000Z",
         "batchId": 4,

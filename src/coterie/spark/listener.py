@@ -57,7 +57,7 @@ class BatchEndListener(StreamingQueryListener):
 
     def __init__(self) -> None:
         self._refused: set[UUID] = set()
-        """Queries that were refused, and have not ended yet."""
+        """Runs of queries that were refused, and have not ended yet."""
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
         """Have the query's readers know that somebody looks at its first batch."""
@@ -79,10 +79,10 @@ class BatchEndListener(StreamingQueryListener):
         """Have the query fail when it asks for its next batch; or stop it, if that takes long."""
         for document in documents:
             tell_refusal(document, refusal.guard)
-        if progress.id not in self._refused:
-            self._refused.add(progress.id)
+        if progress.runId not in self._refused:
+            self._refused.add(progress.runId)
             log.error("query %s is refused: %s", progress.name or progress.id, refusal)
-            timer = threading.Timer(FAILS_WITHIN_S, stop_query, [str(progress.id)])
+            timer = threading.Timer(FAILS_WITHIN_S, stop_run, [str(progress.id), str(progress.runId)])
             timer.daemon = True
             timer.start()
 
@@ -91,7 +91,7 @@ class BatchEndListener(StreamingQueryListener):
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
         """Forget the query: whoever read for it is gone."""
-        self._refused.discard(event.id)
+        self._refused.discard(event.runId)
 
 
 def note_that_queries_are_watched() -> None:
@@ -102,13 +102,15 @@ def note_that_queries_are_watched() -> None:
             mark_watched(jvm)
 
 
-def stop_query(query: str) -> None:
-    """Stop a query that has not ended by itself. Over Spark Connect nothing is done."""
+def stop_run(query: str, run: str) -> None:
+    """Stop a run of a query that has not ended by itself; a later one may be well. Over Spark Connect nothing
+    is done.
+    """
     try:
         session: Any = SparkSession._instantiatedSession
         query_id = session._jvm.java.util.UUID.fromString(query)
         running = session._jsparkSession.sharedState().activeStreamingQueries().get(query_id)
-        if running is not None:
+        if running is not None and str(running.runId()) == run:
             running.stop()
     except Exception as error:  # noqa: BLE001  as above
         log.debug("query %s is not stopped: %r", query, error)
