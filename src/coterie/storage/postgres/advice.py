@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -9,15 +10,17 @@ from contextlib import asynccontextmanager
 import asyncpg
 
 from coterie.base.errors import CoterieError
+from coterie.storage.postgres.blocking import ANYBODYS_LOCK, LockWatch
 from coterie.storage.postgres.connecting import (
     LOST,
     MIDWAY,
+    Connections,
     DatabaseAddress,
     NoCluster,
     connect,
     in_a_line,
 )
-from coterie.storage.postgres.serial import Connection
+from coterie.storage.postgres.serial import COMMAND_LOCK_MS, Connection
 from coterie.storage.postgres.tls import tls_advice
 
 PASSING = ("08", "25006", "53", "57P")
@@ -30,6 +33,7 @@ NOT_PREPARED = ("26000", "42P05")
 REFUSED = "nobody listens there; is the address right, and PostgreSQL up?"
 SILENT = "no answer comes from there; is the address right, and the network up?"
 TO_GRANT = "who looks or dumps needs GRANT coterie_reader, and who loads or restores GRANT coterie_broker"
+IN_VAIN = "this has waited in vain for %s; run it again once that is over, or ended by pg_terminate_backend"
 TAKES_WRITES = "read-write"  # as the driver names what was looked for
 TO_MAKE = "createdb makes one"
 IS_AWAY = "it was there before: is another to take its place, or has it been renamed or dropped?"
@@ -55,17 +59,25 @@ async def connect_or_say(address: DatabaseAddress) -> Connection:
 @asynccontextmanager
 async def connected(address: DatabaseAddress) -> AsyncIterator[Connection]:
     """Yield a new connection, which is given up after the block. Raises `CoterieError`, also for what the
-    database refuses, or the way to it, within the block.
+    database refuses, or the way to it, within the block. Where that is for a lock it says who keeps it.
     """
     connection = await connect_or_say(address)
+    beside = Connections(address, asyncio.get_running_loop())
+    locks = LockWatch(beside, says=False)
     try:
-        yield connection
+        with locks.over(connection):
+            await connection.execute(f"SET lock_timeout = {COMMAND_LOCK_MS}")
+            yield connection
+    except asyncpg.LockNotAvailableError as error:
+        waited_for = locks.seen.latest() or ANYBODYS_LOCK
+        raise CoterieError(f"{address}: {IN_VAIN % (waited_for,)}") from error
     except asyncpg.InsufficientPrivilegeError as error:
         raise CoterieError(f"{address}: {in_a_line(error)}; {TO_GRANT}") from error
     except LOST as error:
         raise CoterieError(f"{address}: {passing_reason(error)}") from error
     finally:
         connection.terminate()
+        await beside.close()
 
 
 def what_to_put_right(error: BaseException, *, was_there: bool = False) -> str:

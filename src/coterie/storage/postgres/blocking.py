@@ -35,6 +35,11 @@ JUST_NOW_S = 2.0
 AGAIN_S, GONE_S = 600.0, 30.0
 """After how long what goes on is said again, and for how long it is not seen where it is over."""
 WAITS_FOR = "a statement waits for %s"
+ANYBODYS_LOCK = (
+    "a lock that somebody keeps: the database's pg_stat_activity and pg_blocking_pids() say who, a session"
+    " that is idle in transaction, one whose COMMIT waits for a standby, or an ALTER TABLE for a dump, say"
+)
+"""Where it could not be seen whose it is."""
 ANSWERED_WITHIN_MS = 2_000
 GIVEN_UP_AFTER_S = 3.0
 """So long a look takes at most: of a server that falls silent meanwhile no time-out comes."""
@@ -167,9 +172,10 @@ class SeenWaits:
 
 
 class LockWatch:
-    """Looks who a statement that takes long waits for, and says so in the log."""
+    """Looks who a statement that takes long waits for, and says so in the log, unless it is not to."""
 
-    def __init__(self, connections: Connections) -> None:
+    def __init__(self, connections: Connections, *, says: bool = True) -> None:
+        self._says = says
         self._connections = connections
         self._loop = connections.loop
         self._looked_s: dict[int, float] = {}  # at which sessions, of late
@@ -232,7 +238,7 @@ class LockWatch:
                 self._note(pid, LockWait(rows[0][-1], tuple(LockHolder(*row[:-1]) for row in rows)))
 
     def _note(self, pid: int, wait: LockWait) -> None:
-        if self.seen.take(pid, wait):
+        if self.seen.take(pid, wait) and self._says:
             log.warning("the database answers, but " + WAITS_FOR, wait)
 
 

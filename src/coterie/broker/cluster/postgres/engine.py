@@ -40,7 +40,7 @@ from coterie.broker.cluster.statements import (
     ReserveProducerIds,
     Statement,
 )
-from coterie.storage.postgres.blocking import LockWatch
+from coterie.storage.postgres.blocking import ANYBODYS_LOCK, LockWatch
 from coterie.storage.postgres.connecting import (
     LOST,
     NEXT_PRODUCER_ID,
@@ -83,10 +83,6 @@ LEFT JOIN me USING (broker_id)
 ORDER BY broker.broker_id
 """
 NOT_MADE = "a change of the metadata is not made: for %g s it has waited for %s"
-ANYBODYS_LOCK = (
-    "a lock that somebody keeps: the database's pg_stat_activity and pg_blocking_pids() say who, a session"
-    " that is idle in transaction, one whose COMMIT waits for a standby, or an ALTER TABLE for a dump, say"
-)
 Move: TypeAlias = TakeOver | LeaveCluster | GiveLeadership
 """Changes by which others lead; of these some are refused for what the image says, without any lock."""
 OF_MEMBERSHIP = RegisterBroker | TakeOver | StartLeaving | LeaveCluster | GiveLeadership
