@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import uuid
@@ -269,3 +270,36 @@ def passes_on(reader: Consumer, cluster: StoreCluster, topic: str) -> bool:
     produce(cluster, topic, "now")
     message = reader.poll(1)
     return message is not None and message.error() is None and message.value() == b"now"
+
+
+def test_brokers_and_commands_wait_or_say_what_to_do_where_the_tables_have_no_cluster_in_them(
+    pair: StoreCluster, server: Server
+) -> None:
+    """Found by a breaker, midway of a pg_restore: tracebacks filled logs, and ended commands."""
+    kept = "CREATE TABLE kept AS TABLE coterie.cluster; DELETE FROM coterie.cluster"
+    lacking = "has tables, and no cluster in them: have the backup be brought back in all its parts"
+    url = server.url(pair.database)
+    pair[2].send(signal.SIGTERM)
+    pair[2].wait()
+    for broker in pair.brokers.values():
+        broker.mark()
+    server.sql(pair.database, kept)
+
+    pair.until("it is said", lambda: f"is reached, but {lacking}: this broker waits for that" in pair[1].log)
+    pair[2].begin()
+    pair.until("one that starts says it, too", lambda: lacking in pair[2].log)
+    for word in ("describe", "migrate", "restored"):
+        command = [sys.executable, "-m", "coterie", "store", word, url]
+        ended = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert ended.returncode == 1
+        assert lacking in ended.stderr
+        assert ended.stderr.count("\n") == 1
+    pair.until("it is said again", lambda: " is reached, but for " in pair[1].log)
+    for broker in pair.brokers.values():
+        assert "Traceback" not in broker.log
+        assert broker.log.count(lacking) <= 3
+
+    server.sql(pair.database, "INSERT INTO coterie.cluster SELECT * FROM kept")
+    pair[2].until_ready()
+    pair.until("both are live", lambda: pair.live() == [1, 2])
+    produce(pair, TOPIC, "ours again")

@@ -122,9 +122,11 @@ def what_is_lacking(error: BaseException) -> str:
 
 
 def passing_reason(error: BaseException) -> str:
-    """Return why a server takes no connection for now, in a line."""
+    """Return why a server takes no connection for now, or cannot be used yet, in a line."""
     if isinstance(error, asyncpg.TargetServerAttributeNotMatched) and TAKES_WRITES in str(error):
         return READ_ONLY
+    if isinstance(error, NoCluster):
+        return f"it {NO_CLUSTER}"
     if isinstance(error, ConnectionRefusedError):
         return REFUSED
     if isinstance(error, socket.gaierror):

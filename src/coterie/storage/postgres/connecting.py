@@ -412,7 +412,10 @@ def _notice_silence(connection: asyncpg.Connection) -> None:
 
 
 class NoCluster(ConnectionError):
-    """The tables have no cluster in them: somebody brings them back just now."""
+    """The tables have no cluster in them: somebody brings them back just now, or without what was in them."""
+
+    def __init__(self) -> None:
+        super().__init__("the database has tables of a cluster, and no cluster in them")
 
 
 class ClusterHistory(NamedTuple):
@@ -433,7 +436,7 @@ async def read_cluster_history(connection: asyncpg.Connection) -> ClusterHistory
     """Return the history of the database, with the cluster. Raises `NoCluster`."""
     row = await connection.fetchrow(HISTORY)
     if row is None:
-        raise NoCluster("the database has tables of a cluster, and no cluster in them")
+        raise NoCluster
     return ClusterHistory(*row)
 
 

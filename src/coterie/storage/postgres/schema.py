@@ -18,7 +18,7 @@ import asyncpg
 from coterie.base.errors import CoterieError
 from coterie.base.ids import uuid_text
 from coterie.storage.postgres.advice import connected
-from coterie.storage.postgres.connecting import DatabaseAddress, in_a_line
+from coterie.storage.postgres.connecting import DatabaseAddress, NoCluster, in_a_line
 from coterie.storage.postgres.serial import LOCK_TIMEOUT_MS, LOCKED_IDLE_MS
 
 OWNER, BROKER, READER = "coterie_owner", "coterie_broker", "coterie_reader"
@@ -106,10 +106,13 @@ async def migrate_over(
 
 
 async def read_cluster(connection: asyncpg.Connection) -> StoreCluster | None:
-    """Return the row of the cluster; None if the database has no tables of ours."""
+    """Return the row of the cluster; None if the database has no tables of ours. Raises `NoCluster`."""
     if await connection.fetchval("SELECT to_regclass('coterie.cluster')") is None:
         return None
-    return StoreCluster(*await connection.fetchrow("SELECT cluster_id, level, schema FROM coterie.cluster"))
+    row = await connection.fetchrow("SELECT cluster_id, level, schema FROM coterie.cluster")
+    if row is None:
+        raise NoCluster
+    return StoreCluster(*row)
 
 
 def insist_on_schema(cluster: StoreCluster | None, address: DatabaseAddress) -> StoreCluster:

@@ -47,6 +47,7 @@ from coterie.storage.postgres.connecting import (
     TABLE_OF_HISTORY,
     ClusterHistory,
     Connections,
+    NoCluster,
     read_cluster_history,
     within_ms,
 )
@@ -344,6 +345,8 @@ class PostgresSession:
                 return delta
             case ReserveProducerIds():
                 first = await connection.fetchval(RESERVE, PRODUCER_ID_BLOCK)
+                if first is None:
+                    raise NoCluster
                 return ProducerIds(first, PRODUCER_ID_BLOCK)
             case _:
                 return await self._change(connection, statement)
@@ -352,6 +355,8 @@ class PostgresSession:
         if self.is_membership and not self._is_present:
             await self._be_present(connection)
         rows = await connection.fetch(HEARTBEAT, *heartbeat, PRESENCE)
+        if not rows:
+            raise NoCluster
         version, counted, table, *_ = rows[0]
         if self.history.split("/")[TABLE_OF_HISTORY] != str(table):
             raise ConnectionError("the tables are not those that were there before")

@@ -17,6 +17,7 @@ from coterie.broker.cluster.image import (
     SettingRow,
     TopicRow,
 )
+from coterie.storage.postgres.connecting import NoCluster
 from coterie.storage.postgres.serial import Connection
 
 # One statement, and so one snapshot and one round trip; a column each is an array. Arrays of several lengths
@@ -55,8 +56,10 @@ BROKER, TOPIC, PARTITION, SETTING = slice(3, 12), slice(12, 19), slice(19, 27), 
 
 
 async def read_rows(connection: Connection, above: int) -> tuple[Delta, int]:
-    """Return the rows above a version, and the id of the next new partition."""
+    """Return the rows above a version, and the id of the next new partition. Raises `NoCluster`."""
     found = await connection.fetchrow(ABOVE, above)
+    if found is None:
+        raise NoCluster
     version, level, new_partition_id = found[:3]
     delta = Delta(
         above=above,
