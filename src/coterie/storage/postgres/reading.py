@@ -42,7 +42,7 @@ from coterie.storage.remote.reading import (
     StoredRows,
     StoredSize,
 )
-from coterie.storage.remote.session import Broken
+from coterie.storage.remote.session import Broken, Failed
 from coterie.wire.records.batches import HEADER_SIZE
 
 log = logging.getLogger("coterie.storage")
@@ -314,6 +314,9 @@ class ReadConnection:
             self.move()
             done(Broken("no answer has come") if result is None else result)
 
+        def refused(failed: Failed) -> None:
+            answered(Broken(f"{failed.message} ({failed.sqlstate})"))
+
         connection = self._connection
         if connection is None or self._is_stuck or self._history not in (None, history):
             connection = self._open()
@@ -321,7 +324,7 @@ class ReadConnection:
             self.move()
         self._waiting += 1
         self._watch_on()
-        connection.run(partial(self._do, job, history), answered)
+        connection.run(partial(self._do, job, history), answered, refused)
 
     def move(self) -> None:
         """Note that something has come."""
