@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import subprocess
 import sys
+import time
 
 import pytest
 from pyspark.errors import StreamingQueryException
@@ -79,16 +81,18 @@ def test_readers_know_of_a_listener_for_as_long_as_its_process_lives(tmp_path):
     marking = "import sys; from pathlib import Path; from coterie.spark.watched import mark_watched;"
     marking += "print(mark_watched(7, Path(sys.argv[1])), flush=True); sys.stdin.read()"
 
-    assert not is_watched(7, folder)
+    began_s = time.time() - 1
+    assert not is_watched(7, began_s, folder)
     with subprocess.Popen(
         [sys.executable, "-c", marking, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as other:
         assert other.stdout.readline() == "True\n"
-        assert is_watched(7, folder)
-        assert not is_watched(8, folder)
+        assert is_watched(7, began_s, folder)
+        assert not is_watched(8, began_s, folder)
+        assert not is_watched(7, time.time() + 1, folder)  # of a query that started later nothing was heard
         assert not mark_watched(7, folder)  # another process has said so
         other.kill()
-    assert not is_watched(7, folder)
+    assert not is_watched(7, began_s, folder)
     assert not [*folder.iterdir()]
 
 
@@ -240,3 +244,14 @@ def test_a_query_that_waits_for_its_trigger_is_stopped_and_a_later_run_is_let_be
             allowed.stop()
     finally:
         spark.streams.removeListener(listener)
+
+
+def test_a_listener_is_heard_of_again_whenever_a_query_starts(tmp_path):
+    folder = tmp_path / "readers"
+    assert mark_watched(7, folder)
+    (path,) = folder.iterdir()
+    os.utime(path, (1, 1))
+
+    assert mark_watched(7, folder)
+
+    assert path.stat().st_mtime > 1

@@ -29,9 +29,13 @@ def mark_path(jvm: int, folder: Path | None = None) -> Path:
 
 
 def mark_watched(jvm: int, folder: Path | None = None) -> bool:
-    """Return whether readers that a JVM starts know from now on that their queries are watched."""
+    """Return whether readers that a JVM starts about now know that their queries are watched: listeners say
+    so whenever a query of theirs starts, as there may be others of which none hears.
+    """
     path = mark_path(jvm, folder)
     if path in HELD:
+        with suppress(OSError):
+            os.utime(HELD[path])
         return True
     if fcntl is None:
         return False
@@ -48,8 +52,10 @@ def mark_watched(jvm: int, folder: Path | None = None) -> bool:
     return False
 
 
-def is_watched(jvm: int, folder: Path | None = None) -> bool:
-    """Return whether somebody watches the queries of a JVM; a file that nobody holds any more is removed."""
+def is_watched(jvm: int, since_s: float, folder: Path | None = None) -> bool:
+    """Return whether somebody has said since then that queries of a JVM are watched, and still lives; a file
+    that nobody holds any more is removed.
+    """
     path = mark_path(jvm, folder)
     if fcntl is None:
         return False
@@ -57,7 +63,7 @@ def is_watched(jvm: int, folder: Path | None = None) -> bool:
         try:
             fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            return True
+            return os.fstat(file.fileno()).st_mtime >= since_s
         path.unlink()
     return False
 

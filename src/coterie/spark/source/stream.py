@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import wait
 from functools import partial
@@ -42,6 +43,8 @@ log = logging.getLogger("coterie.spark")
 
 FIRST_JOIN_S = 10.0
 """Longer than brokers wait for a new group's other members (group.initial.rebalance.delay.ms, 3 s)."""
+STARTED_WITHIN_S = 15.0
+"""So long it takes at most from when a listener hears that a query starts until its reader does."""
 Document = dict[str, Any]
 T = TypeVar("T")
 P = TypeVar("P", bound=Planner)
@@ -154,7 +157,8 @@ class MemberReader(StreamReader):
                 self.options, starter=starter_of(os.getpid()), application=self.parent, name=name
             )
             self._shared_group.check()
-            self._session = session = self.made(partial(GroupSession, is_watched=application_watches))
+            watches = partial(application_watches, time.time() - STARTED_WITHIN_S)
+            self._session = session = self.made(partial(GroupSession, is_watched=watches))
             self._ends = BatchEnds(session.has_ended, session.batch_ended, self._refused)
             session.heard_at = name if self.ask(self._ends.open(name)) else ""
             leave_on_sigterm(self)
@@ -236,9 +240,9 @@ class MemberReader(StreamReader):
             super().stop()
 
 
-def application_watches() -> bool:
-    """Return whether a listener of the application looks at this process's query."""
-    return is_watched(jvm_of(os.getpid()) or os.getppid())
+def application_watches(since_s: float) -> bool:
+    """Return whether a listener of the application looks at this process's query, which began after that."""
+    return is_watched(jvm_of(os.getpid()) or os.getppid(), since_s)
 
 
 def leave_on_sigterm(reader: MemberReader) -> None:
