@@ -162,7 +162,7 @@ async def with_a_first_batch(broker):
 def test_a_query_that_is_refused_after_its_first_batch_commits_nothing_of_it():
     async def scenario(broker):
         query = await with_a_first_batch(broker)
-        asyncio.get_running_loop().call_later(2.0, query.session.verdict.refuses, StateInGroup("g"))
+        asyncio.get_running_loop().call_later(1.0, query.session.verdict.refuses, StateInGroup("g"))
         for _ in range(2):
             with pytest.raises(StateInGroup):
                 await query.batch()

@@ -9,7 +9,7 @@ from coterie.base.errors import CoterieError
 
 log = logging.getLogger("coterie.spark")
 
-VERDICT_WITHIN_S = 5.0
+VERDICT_WITHIN_S = 2.0
 """So long the first batch waits for a listener that there is; its word takes milliseconds."""
 
 
