@@ -11,13 +11,7 @@ from typing import Any
 
 from coterie.arrow.folders import own_folder
 from coterie.spark.batch_ends import readers_folder
-
-try:
-    import fcntl as _fcntl
-
-    fcntl: Any = _fcntl
-except ImportError:  # Windows: nothing is found out there
-    fcntl = None
+from coterie.spark.held_files import CAN_HOLD, hold, is_held
 
 HELD: dict[Path, int] = {}
 """The files that this process holds, which are let go of when it ends, however."""
@@ -37,17 +31,10 @@ def mark_watched(jvm: int, folder: Path | None = None) -> bool:
         with suppress(OSError):
             os.utime(HELD[path])
         return True
-    if fcntl is None:
-        return False
     with suppress(OSError):
-        if own_folder(path.parent):
-            held = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-            try:
-                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:  # another process of the application has it
-                os.close(held)
-                raise
-            HELD[path] = held
+        # Another process of the application may have said so.
+        if CAN_HOLD and own_folder(path.parent) and not is_watched(jvm, 0.0, folder):
+            HELD[path] = hold(path)
             return True
     return False
 
@@ -57,12 +44,10 @@ def is_watched(jvm: int, since_s: float, folder: Path | None = None) -> bool:
     that nobody holds any more is removed.
     """
     path = mark_path(jvm, folder)
-    if fcntl is None:
+    if not CAN_HOLD:
         return False
     with suppress(OSError), path.open("r+") as file:
-        try:
-            fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        if is_held(file):
             return os.fstat(file.fileno()).st_mtime >= since_s
         path.unlink()
     return False

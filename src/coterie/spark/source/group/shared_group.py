@@ -14,20 +14,13 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 from coterie.arrow.folders import own_folder
 from coterie.spark.batch_ends import readers_folder, socket_of
 from coterie.spark.guards import SHARED_GROUP, SharedGroup, two_loads
+from coterie.spark.held_files import CAN_HOLD, hold, is_held
 from coterie.spark.source.options import Selection, SourceOptions
-
-try:
-    import fcntl as _fcntl
-
-    fcntl: Any = _fcntl
-except ImportError:  # Windows: nothing is found out there
-    fcntl = None
 
 log = logging.getLogger("coterie.spark")
 
@@ -111,7 +104,7 @@ class SharedGroupCheck:
         entry = self.entry
         known = tuple(sorted(topics)) if topics and entry.pattern is not None else entry.topics
         self.entry = entry = replace(entry, topics=known, cluster=cluster or entry.cluster)
-        if entry == self._written or fcntl is None:
+        if entry == self._written or not CAN_HOLD:
             return
         with suppress(OSError):  # no folder to write to: nothing is found out
             self._write(entry)
@@ -137,10 +130,7 @@ class SharedGroupCheck:
         if self._own is None:
             if not own_folder(self._folder):
                 return
-            name = self._path.with_suffix(".new")
-            self._own = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-            fcntl.flock(self._own, fcntl.LOCK_EX)
-            name.rename(self._path)  # found from now on
+            self._own = hold(self._path)
         os.ftruncate(self._own, 0)
         os.pwrite(self._own, json.dumps(asdict(entry)).encode(), 0)
         self._written = entry
@@ -151,9 +141,7 @@ class SharedGroupCheck:
             if path == self._path:
                 continue
             with suppress(OSError, ValueError, TypeError, KeyError), path.open("r+") as file:
-                try:
-                    fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except OSError:
+                if is_held(file):
                     said = json.load(file)
                     yield ReaderEntry(**said | {name: tuple(said[name]) for name in ("addresses", "topics")})
                 else:
