@@ -315,12 +315,11 @@ def overlaid(inferred: History, story: Iterable[Mapping[str, Any]]) -> History:
             began = one.formed_at > story[0]["formed_at"]
             known[at] = one._replace(evidence=(*one.evidence, MISSING)) if began else one
     both = sorted(known.values(), key=lambda one: (one.formed_at, one.generation))
-    begins_ms = begins(inferred)
-    compacted = story[0]["formed_at"] < begins_ms
-    if compacted:
+    by_story, begins_ms = history_of_story(inferred.group_id, story), begins(inferred)
+    if story[0]["formed_at"] < begins_ms:  # compaction has been there
         both = [with_silence_unknown(one) if one.formed_at <= begins_ms else one for one in both]
-        inferred = owned_before_the_log(inferred, story, begins_ms)
-    return in_waves(filled(timed(inferred._replace(generations=tuple(both)), story), story))
+        inferred = owned_before_the_log(inferred, by_story, begins_ms)
+    return in_waves(filled(timed(inferred._replace(generations=tuple(both)), story), by_story))
 
 
 def in_waves(history: History) -> History:
@@ -382,11 +381,10 @@ def begun_by_story(inferred: History, story: Iterable[Mapping[str, Any]]) -> His
     )
 
 
-def owned_before_the_log(inferred: History, story: Sequence[Mapping[str, Any]], begins_ms: int) -> History:
+def owned_before_the_log(inferred: History, by_story: History, begins_ms: int) -> History:
     """Return the history with who owned what before the log begins, and what moved until there: compaction
     leaves the last record of a group, and no owners before it to compare with.
     """
-    by_story = history_of_story(inferred.group_id, story)
     tenures = {(where(one), one.from_ms): one for one in inferred.ownership}
     for one in by_story.ownership:
         if one.from_ms >= begins_ms:
@@ -478,10 +476,9 @@ def gives_up(one: Ownership, rebalance: Mapping[str, Any]) -> bool:
     return rebalance["protocol"] != COOPERATIVE or one.member_id in rebalance["left"]
 
 
-def filled(history: History, story: Iterable[Mapping[str, Any]]) -> History:
+def filled(history: History, by_story: History) -> History:
     """Return the history with who was given what in generations that never came to be stored in the log."""
     stored = {(one.generation, one.formed_at) for one in history.assignments}
-    found = history_of_story(history.group_id, story).assignments
-    missing = [one for one in found if (one.generation, one.formed_at) not in stored]
+    missing = [one for one in by_story.assignments if (one.generation, one.formed_at) not in stored]
     # What the log says of a member stands last: the story does not have its time-outs.
     return history._replace(assignments=(*missing, *history.assignments))
