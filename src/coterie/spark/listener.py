@@ -6,8 +6,8 @@ where the application runs.
     listener.latest[query.id]
 
 It also refuses what a source cannot see: that a query in a group keeps state, which follows no partition.
-And it tells readers which of their batches are done, so that these are committed at once; a
-`BatchEndListener` does nothing else.
+And it tells readers which of their batches are done, so that these are committed at once. A
+`BatchEndListener` does these two, and keeps nothing.
 """
 
 import logging
@@ -132,10 +132,10 @@ def watch(spark: SparkSession) -> None:
         WATCHED.add(session)
 
 
-def watch_query(batch: DataFrame, query: str | None, *, stateful: bool) -> None:
+def watch_query(batch: DataFrame, query: str | None, *, stateful: Callable[[], bool]) -> None:
     """Watch the session whose query a batch of `foreachBatch` is of: the batch's own is a copy, whose
     listeners hear nothing. Raise `QueryRefused` if the query must not be in its group, before it has written
-    anything. Over Spark Connect nothing is done.
+    anything; whether it is `stateful` is asked of members alone. Over Spark Connect nothing is done.
     """
     documents: list[Mapping[str, Any]] = []
     try:
@@ -150,7 +150,7 @@ def watch_query(batch: DataFrame, query: str | None, *, stateful: bool) -> None:
         documents += members_of(running)
     except Exception as error:  # noqa: BLE001  it is Spark's inside, which others may have built otherwise
         log.debug("batches are committed with the next plan: no session is found to listen to (%r)", error)
-    refusal = refusal_of(documents, stateful=stateful)
+    refusal = refusal_of(documents, stateful=bool(documents) and stateful())
     if refusal is not None:
         raise refusal
 

@@ -11,6 +11,7 @@ in the table is no replay: the batch fails, unless the ledger was told to write 
 """
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -63,15 +64,15 @@ class Ledger:
 
         schema = deltas(to_arrow_schema(batch.schema, timezone="UTC"))
         refuse_without_place(schema.names)
-        query = query_of(batch)
+        query, keeps_state = query_of(batch), partial(from_state, batch)
         if not self._watched:
-            watch_query(batch, query, stateful=from_state(batch))
+            watch_query(batch, query, stateful=keeps_state)
             self._watched = True
         self._rules.refuse_query(query)
         self._place.make()
         writer = writer_to(self._place, tag_of(self.group), schema)
         written = [WrittenFile(*row) for row in batch.mapInArrow(writer, WRITTEN).collect()]
-        work = self._batch(schema, query=query, number=batch_id, from_state=lambda: from_state(batch))
+        work = self._batch(schema, query=query, number=batch_id, from_state=keeps_state)
         self._counted(work.commit(written))
 
     def append(self, rows: pa.Table) -> Outcome:

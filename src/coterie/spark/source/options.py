@@ -27,6 +27,12 @@ EARLIEST = -2
 LATEST = -1
 COMMITTED = -3
 """Where a group stands: ours alone, for batch queries."""
+ALLOWING = {STATE: "allowState", SHARED_GROUP: "allowSharedGroup"}
+"""The option by which a query goes without a guard."""
+NO_OPTION = (
+    "no option has arrived. Spark does not pass on those of a catalog's table (CREATE TABLE … OPTIONS): write"
+    " them where it is read, FROM a_table WITH (…), or make a temporary view"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +105,6 @@ class SourceOptions:
     def headers(self) -> bool:
         """Whether headers are decoded."""
         return "headers" in self.columns
-
-
-NO_OPTION = (
-    "no option has arrived. Spark does not pass on those of a catalog's table (CREATE TABLE … OPTIONS): write"
-    " them where it is read, FROM a_table WITH (…), or make a temporary view"
-)
-ALLOWING = {STATE: "allowState", SHARED_GROUP: "allowSharedGroup"}
 
 
 def parse(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
