@@ -37,6 +37,13 @@ async def read_to_the_end(query, count):
     await query.stop()
 
 
+def read_on_from_the_checkpoint(query, committed):
+    """Expect that a query has read what lies behind PLAIN, each once, and that all is committed."""
+    assert read_of(query, 0) == [3, 4, 5, 6, 7]
+    assert read_of(query, 1) == [5, 6, 7]
+    assert committed == {("t", 0): 8, ("t", 1): 8}
+
+
 def test_the_query_goes_on_where_the_checkpoint_stands_and_the_group_knows_it():
     async def scenario(broker):
         written(broker)
@@ -46,9 +53,7 @@ def test_the_query_goes_on_where_the_checkpoint_stands_and_the_group_knows_it():
 
     one, committed = played(scenario)
 
-    assert read_of(one, 0) == [3, 4, 5, 6, 7]
-    assert read_of(one, 1) == [5, 6, 7]
-    assert committed == {("t", 0): 8, ("t", 1): 8}
+    read_on_from_the_checkpoint(one, committed)
 
 
 def test_what_the_group_has_committed_counts_more():
@@ -79,9 +84,7 @@ def test_a_batch_that_was_not_finished_is_read_again_and_then_what_follows():
     replayed, one, committed = played(scenario)
 
     assert replayed == [(TopicPartition("t", 0), offset) for offset in (3, 4, 5)]
-    assert read_of(one, 0) == [3, 4, 5, 6, 7]
-    assert read_of(one, 1) == [5, 6, 7]
-    assert committed == {("t", 0): 8, ("t", 1): 8}
+    read_on_from_the_checkpoint(one, committed)
 
 
 def test_whoever_gets_a_partition_after_the_replay_goes_on_where_the_checkpoint_stood():
@@ -105,7 +108,6 @@ def test_whoever_gets_a_partition_after_the_replay_goes_on_where_the_checkpoint_
     one, other, committed = played(scenario)
 
     assert other.read
-    assert other.read
     assert sorted(read_of(one, 0) + read_of(other, 0)) == [3, 4, 5, 6, 7]
     assert sorted(read_of(one, 1) + read_of(other, 1)) == [5, 6, 7]
     assert committed == {("t", 0): 8, ("t", 1): 8}
@@ -124,9 +126,7 @@ def test_a_process_that_dies_in_the_replay_leaves_no_gap():
 
     one, committed = played(scenario)
 
-    assert read_of(one, 0) == [3, 4, 5, 6, 7]
-    assert read_of(one, 1) == [5, 6, 7]
-    assert committed == {("t", 0): 8, ("t", 1): 8}
+    read_on_from_the_checkpoint(one, committed)
 
 
 def test_a_partition_that_the_checkpoint_does_not_know_is_read_from_its_beginning():
