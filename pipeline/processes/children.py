@@ -159,8 +159,8 @@ class Child:
         except TimeoutError:
             pass
         finally:
-            known = {(process.pid, process.command) for process in family}
-            left = [process for process in living() if (process.pid, process.command) in known]
+            known = {process.identity for process in family}
+            left = [process for process in living() if process.identity in known]
             signal_all(left, signal.SIGKILL)
             await asyncio.wait({self._listening}, timeout=DEAD_WITHIN_S)
 

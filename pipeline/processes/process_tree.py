@@ -15,16 +15,25 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PROC = Path("/proc")
+BEGAN = 17  # among the fields of stat behind the parent's number: clock ticks since the machine started
 READER = "python_streaming_source_runner"  # how Spark's command line calls the process with the stream reader
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One living process: its number, its parent's, and its command line."""
+    """One living process: its number, its parent's, its command line, and when it began, if that is known."""
 
     pid: int
     parent: int
     command: str
+    began: str = ""
+
+    @property
+    def identity(self) -> tuple[int, str]:
+        """By what it is known again: its number may be another's later, and its command line is another once
+        it runs another program, which a process that has just been started is about to.
+        """
+        return self.pid, self.began or self.command
 
 
 def living() -> list[Process]:
@@ -42,11 +51,11 @@ def from_proc(entry: Path) -> Process | None:
     """Return the process of one folder of /proc, None if it has just ended."""
     try:
         # The name in parentheses may hold anything, spaces and parentheses included.
-        state, parent, *_ = (entry / "stat").read_text().rpartition(")")[2].split()
+        state, parent, *others = (entry / "stat").read_text().rpartition(")")[2].split()
         command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    return None if state in "ZX" else Process(int(entry.name), int(parent), command)
+    return None if state in "ZX" else Process(int(entry.name), int(parent), command, others[BEGAN])
 
 
 def tree(root: int, processes: Iterable[Process] | None = None) -> list[Process]:

@@ -110,3 +110,24 @@ def test_a_child_that_will_not_end_is_killed_with_all_that_it_started(tmp_path: 
 
     assert len(family) == 2
     assert not any(tree(pid) for pid in family)
+
+
+def test_a_child_that_has_become_another_program_is_killed_as_well(tmp_path: Path):
+    """So is one that was only just started: then it has no command line yet."""
+    sleeper = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)"
+    changing = (
+        "import os, signal, sys; me = sys.executable;"
+        f"signal.signal(signal.SIGTERM, lambda *_: os.execv(me, [me, '-c', {sleeper!r}]));"
+        "print('ready x', flush=True); signal.pause()"
+    )
+
+    async def talk() -> Child:
+        child = await a_child(tmp_path, changing)
+        await child.expect("ready", within_s=60)
+        await child.terminate(within_s=0.5)
+        return child
+
+    child = asyncio.run(talk())
+
+    assert child.ended
+    assert not tree(child.pid)
