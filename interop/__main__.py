@@ -44,6 +44,7 @@ ALONE = (
     "long_tests",
     "kills",
     "consistency",
+    "tokens",
     "crashes",
     "simulator",
     "mixed",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from bench import kafka
@@ -21,9 +22,12 @@ JAAS = "org.apache.kafka.common.security"
 class SecuredKafka(Kafka):
     """A node with a listener of each kind; `ports` says where. The plain one is for everything else."""
 
+    protocols: Mapping[str, str] = PROTOCOLS
+    """The security protocol of each listener."""
+
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
-        self.ports = {name: free_port() for name in PROTOCOLS}
+        self.ports = {name: free_port() for name in self.protocols}
 
     def at(self, listener: str) -> str:
         """Return HOST:PORT of a listener."""
@@ -32,18 +36,25 @@ class SecuredKafka(Kafka):
     def prepare(self) -> None:
         super(Kafka, self).prepare()
         controller_port = free_port()
-        users = [word for name in SCRAM for word in ("--add-scram", scram_user(name))]
         self.properties = kafka.format_storage(
             self.directory,
             port=self.port,
             controller_port=controller_port,
-            settings={**self.settings, **self._listeners(controller_port), **security()},
-            words=users,
+            settings={**self.settings, **self._listeners(controller_port), **self.security()},
+            words=self.users(),
         )
+
+    def users(self) -> list[str]:
+        """Return what the storage tool is told of users."""
+        return [word for name in SCRAM for word in ("--add-scram", scram_user(name))]
+
+    def security(self) -> dict[str, str]:
+        """Return the settings of the secured listeners."""
+        return security()
 
     def _listeners(self, controller_port: int) -> dict[str, str]:
         there = [f"PLAINTEXT://{self.address}", *(f"{name}://{self.at(name)}" for name in self.ports)]
-        protocols = [f"{name}:{protocol}" for name, protocol in PROTOCOLS.items()]
+        protocols = [f"{name}:{protocol}" for name, protocol in self.protocols.items()]
         return {
             "listeners": ",".join([*there, f"CONTROLLER://127.0.0.1:{controller_port}"]),
             "advertised.listeners": ",".join(there),

@@ -50,9 +50,14 @@ def stream(spark: Any, wanted: dict[str, Any]) -> None:
     else:
         query = writer.foreachBatch(lambda batch, number: kept(wanted["out"], batch, number)).start()
     print("started", flush=True)
-    threading.Thread(target=stop_with_input, args=(query,), daemon=True).start()
+    stop_with_input_later(query)
     query.awaitTermination()
     print(json.dumps({"progress": [one["sources"][0]["endOffset"] for one in query.recentProgress[-1:]]}))
+
+
+def stop_with_input_later(query: Any) -> None:
+    """Stop the query when standard input ends; returns at once."""
+    threading.Thread(target=stop_with_input, args=(query,), daemon=True).start()
 
 
 def stop_with_input(query: Any) -> None:

@@ -25,6 +25,7 @@ class Application:
 
     def __init__(self, folder: Path, name: str, **wanted: Any) -> None:
         self.folder, self.name = folder, name
+        self.module = "interop.spark.app"
         self.out = folder / f"{name}.out"
         self.log = folder / f"{name}.log"
         self.wanted = {"format": "coterie", "out": str(self.out), "checkpoint": str(folder / name), **wanted}
@@ -35,7 +36,7 @@ class Application:
         """Start it; its query begins some seconds later."""
         with self.log.open("a") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "interop.spark.app", json.dumps(self.wanted)],
+                [sys.executable, "-m", self.module, json.dumps(self.wanted)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from contextlib import suppress
 
 import pytest
@@ -202,6 +203,24 @@ def test_tls_and_sasl_are_set_as_people_paste_them():
     )
     assert client.ssl_endpoint_identification_algorithm == ""
     assert "changeit" not in repr(client)
+
+
+def test_tokens_are_set_by_a_function_s_name_or_by_a_token_endpoint_as_kafka_has_it():
+    bearer = {"kafka__security__protocol": "SASL_SSL", "kafka__sasl__mechanism": "OAUTHBEARER"}
+    by_name = parsed(**bearer, kafka__sasl__oauth__token__provider="os:getcwd").client
+    endpoint = parsed(
+        **bearer,
+        kafka__sasl__oauthbearer__token__endpoint__url="https://idp/token",
+        kafka__sasl__jaas__config='OAuthBearerLoginModule required clientId="me" clientSecret="it";',
+    ).client
+
+    assert by_name.credentials().source.name == "os:getcwd"
+    assert endpoint.credentials().source.name == "the token endpoint https://idp/token"
+    assert pickle.loads(pickle.dumps(by_name)) == by_name  # it goes to executors
+    with pytest.raises(BadOption, match=r"kafka\.sasl\.oauth\.token\.provider.*kafka\.sasl\.oauthbearer"):
+        parsed(**bearer)
+    with pytest.raises(BadOption, match=r"a function into kafka\.sasl\.oauth\.token\.provider"):
+        parsed(kafka__sasl__login__callback__handler__class="a.Handler")
 
 
 def test_a_mechanism_without_sasl_is_overlooked_as_kafka_s_consumer_does():

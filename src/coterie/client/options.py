@@ -42,16 +42,33 @@ class ClientOptions(TypedDict, total=False):
     Default: 'PLAINTEXT'.
     """
     sasl_mechanism: str | None
-    """How the client proves who it is; needed with SASL. Takes PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512. No
-    default.
+    """How the client proves who it is; needed with SASL. Takes PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or
+    OAUTHBEARER. No default.
     """
     sasl_username: str | None
     """The user's name for SASL. No default."""
     sasl_password: str | None
     """The user's password for SASL. No default."""
     sasl_jaas_config: str | None
-    """The same as Kafka's Java clients take it, instead of `sasl_username` and `sasl_password`. No default.
+    """The same as Kafka's Java clients take it, instead of `sasl_username` and `sasl_password`; for
+    OAUTHBEARER `clientId`, `clientSecret`, `scope`, and the `extension_…` that go with a token. No default.
     """
+    sasl_oauth_token_provider: str | Callable[[], object] | None
+    """For OAUTHBEARER: the function that returns a token, or `package.module:function`; it is called in a
+    thread of its own. It returns the token's text, or a tuple as confluent-kafka's `oauth_cb` does: the text,
+    when it ends in seconds (or milliseconds) since 1970, and perhaps a principal and extensions. A token
+    whose end is known, as that of a JSON Web Token is, is kept for half of its life. No default.
+    """
+    sasl_oauthbearer_token_endpoint_url: str | None
+    """For OAUTHBEARER instead of a function: where an identity provider gives out tokens to who shows it a
+    client's id and secret (OAuth's client credentials). No default.
+    """
+    sasl_oauthbearer_client_credentials_client_id: str | None
+    """The client's id for the token endpoint. No default."""
+    sasl_oauthbearer_client_credentials_client_secret: str | None
+    """The client's secret for the token endpoint. No default."""
+    sasl_oauthbearer_scope: str | None
+    """The scope that the token endpoint is asked for. No default."""
     ssl_truststore_location: str | None
     """The file of the authorities to trust (PEM, JKS, PKCS#12); without it, those of the system. No default.
     """

@@ -18,6 +18,15 @@ from coterie.base.settings.durations import iso_duration_ms
 from coterie.client.consumer.assignors import assignors_of
 from coterie.client.errors import WrongSetting
 from coterie.client.net.addresses import Address, addresses_of
+from coterie.client.net.client_credentials import ClientCredentials
+from coterie.client.net.tokens import (
+    AnyCredentials,
+    TokenCredentials,
+    TokenSource,
+    WrongProvider,
+    provider_of,
+    shared_source,
+)
 from coterie.client.other_clients import SETTINGS
 from coterie.security.sasl import MECHANISMS, Credentials
 from coterie.security.tls import TlsFiles, tls_context
@@ -46,7 +55,6 @@ JAVAS = frozenset(
         "reconnect_backoff_ms",
         "sasl_kerberos_service_name",
         "sasl_login_callback_handler_class",
-        "sasl_oauthbearer_token_endpoint_url",
         "security_providers",
         "send_buffer_bytes",
         "socket_connection_setup_timeout_ms",
@@ -59,9 +67,10 @@ INSTANCE_ID = re.compile(r"[A-Za-z0-9._-]{1,249}")
 # Names that go out with requests, which have room for this many bytes.
 SENT = ("client_id", "client_rack", "group_id", "group_instance_id", "transactional_id")
 LONGEST_NAME = 32_767
-JAAS = re.compile(r"""\b(username|password)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)')""")
+JAAS = re.compile(r"""\b(\w+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)')""")
+EXTENSION = "extension_"
 BEFORE_NAMES = re.compile(r"spring[._]kafka[._](?:(?:consumer|producer|admin)[._])?(?:properties[._])?")
-FUNCTIONS = {"deserializer": "bytes.decode", "serializer": "str.encode"}
+FUNCTIONS = {"deserializer": "bytes.decode", "serializer": "str.encode", "provider": "a_module.a_function"}
 KINDS = {int: "int", bool: "boolean", str: "text"}
 
 
@@ -75,7 +84,7 @@ class Security:
     """How a connection is made safe: a TLS context, who we are, both or neither."""
 
     tls: ssl.SSLContext | None = None
-    credentials: Credentials | None = None
+    credentials: AnyCredentials | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +118,25 @@ class ClientSettings:
     sasl_password: str | None = setting(None, shown=False)
     """The user's password for SASL."""
     sasl_jaas_config: str | None = setting(None, shown=False)
-    """The same as Kafka's Java clients take it, instead of `sasl_username` and `sasl_password`."""
+    """The same as Kafka's Java clients take it, instead of `sasl_username` and `sasl_password`; for
+    OAUTHBEARER `clientId`, `clientSecret`, `scope`, and the `extension_…` that go with a token.
+    """
+    sasl_oauth_token_provider: str | Callable[[], object] | None = None
+    """For OAUTHBEARER: the function that returns a token, or `package.module:function`; it is called in a
+    thread of its own. It returns the token's text, or a tuple as confluent-kafka's `oauth_cb` does: the text,
+    when it ends in seconds (or milliseconds) since 1970, and perhaps a principal and extensions. A token
+    whose end is known, as that of a JSON Web Token is, is kept for half of its life.
+    """
+    sasl_oauthbearer_token_endpoint_url: str | None = None
+    """For OAUTHBEARER instead of a function: where an identity provider gives out tokens to who shows it a
+    client's id and secret (OAuth's client credentials).
+    """
+    sasl_oauthbearer_client_credentials_client_id: str | None = None
+    """The client's id for the token endpoint."""
+    sasl_oauthbearer_client_credentials_client_secret: str | None = setting(None, shown=False)
+    """The client's secret for the token endpoint."""
+    sasl_oauthbearer_scope: str | None = None
+    """The scope that the token endpoint is asked for."""
     ssl_truststore_location: str | None = None
     """The file of the authorities to trust (PEM, JKS, PKCS#12); without it, those of the system."""
     ssl_truststore_certificates: str | None = None
@@ -167,11 +194,20 @@ class ClientSettings:
         """Where to find the cluster."""
         return addresses_of(self.bootstrap_servers)
 
-    def credentials(self) -> Credentials:
-        """Return the user's name and password, from the plain settings or from Kafka's JAAS text."""
+    def credentials(self) -> AnyCredentials:
+        """Return the user's name and password, from the plain settings or from Kafka's JAAS text, or the
+        source of tokens.
+        """
         if self.sasl_mechanism is None:
             raise WrongSetting(f"{self.security_protocol} needs sasl_mechanism: {', '.join(MECHANISMS)}")
         named = jaas(self.sasl_jaas_config or "")
+        if self.sasl_mechanism == TokenCredentials.mechanism:
+            extensions = {
+                name.removeprefix(EXTENSION): value
+                for name, value in named.items()
+                if name.startswith(EXTENSION)
+            }
+            return TokenCredentials(self._tokens(named), extensions)
         username = self.sasl_username if self.sasl_username is not None else named.get("username")
         password = self.sasl_password if self.sasl_password is not None else named.get("password")
         if username is None or password is None:
@@ -179,6 +215,38 @@ class ClientSettings:
                 f"{self.sasl_mechanism} needs sasl_username and sasl_password, or both in sasl_jaas_config"
             )
         return Credentials(self.sasl_mechanism, username, password)
+
+    def _tokens(self, named: Mapping[str, str]) -> TokenSource:
+        """Return the source of tokens: a function of the user's, or a token endpoint, and not both."""
+        provider, url = self.sasl_oauth_token_provider, self.sasl_oauthbearer_token_endpoint_url
+        if (provider is None) == (url is None):
+            raise WrongSetting(
+                "OAUTHBEARER needs sasl_oauth_token_provider, a function that returns a token, or"
+                " sasl_oauthbearer_token_endpoint_url; one of them"
+            )
+        if url is not None:
+            return shared_source(self._client_credentials(url, named), f"the token endpoint {url}")
+        if not isinstance(provider, str):
+            assert provider is not None
+            return TokenSource(provider, getattr(provider, "__qualname__", repr(provider)))
+        try:
+            return shared_source(provider_of(provider), provider)
+        except WrongProvider as error:
+            raise WrongSetting(f"sasl_oauth_token_provider: {error}") from error
+
+    def _client_credentials(self, url: str, named: Mapping[str, str]) -> ClientCredentials:
+        client_id = self.sasl_oauthbearer_client_credentials_client_id or named.get("clientId")
+        secret = self.sasl_oauthbearer_client_credentials_client_secret or named.get("clientSecret")
+        if not url.startswith(("https://", "http://")):
+            raise WrongSetting(f"sasl_oauthbearer_token_endpoint_url must begin with https://, not {url!r}")
+        if not (client_id and secret):
+            raise WrongSetting(
+                "sasl_oauthbearer_token_endpoint_url needs sasl_oauthbearer_client_credentials_client_id and"
+                " sasl_oauthbearer_client_credentials_client_secret"
+            )
+        return ClientCredentials(
+            url, client_id, secret, self.sasl_oauthbearer_scope or named.get("scope", "")
+        )
 
     def security(self) -> Security:
         """Return the TLS context and credentials of a connection; reads the certificates' files."""
@@ -408,7 +476,7 @@ def sendable(name: str, value: str) -> None:
 
 
 def jaas(text: str) -> Mapping[str, str]:
-    """Return username and password of a line as Kafka's `sasl.jaas.config` has them."""
+    """Return the options in a line as Kafka's `sasl.jaas.config` has them: username, password and others."""
     return {name: re.sub(r"\\(.)", r"\1", double or single) for name, double, single in JAAS.findall(text)}
 
 

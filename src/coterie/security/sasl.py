@@ -5,7 +5,7 @@ from typing import Protocol
 
 from coterie.base.errors import CoterieError
 
-MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 
 
 class AuthenticationFailed(CoterieError):

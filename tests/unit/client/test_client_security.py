@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,9 +16,12 @@ from coterie.base.codes import Code
 from coterie.client.errors import Disconnected
 from coterie.client.net import messages
 from coterie.client.net.addresses import Address
+from coterie.client.net.authentication import SessionLife
 from coterie.client.net.connection import Connection
 from coterie.client.net.plain_socket import BlockingConnection
+from coterie.client.net.tokens import TokenCredentials, TokenSource
 from coterie.client.settings import ClientSettings, Security
+from coterie.security.bearer import NoToken
 from coterie.security.sasl import AuthenticationFailed, Credentials
 from coterie.wire.api.apis import ApiKey
 from coterie.wire.api.codec import (
@@ -208,6 +212,141 @@ def test_what_a_blocking_connection_has_received_outlives_a_renewal():
 
     assert len(server.said) == 2
     assert before == after
+
+
+# Tokens
+
+
+class BearerServer(PlainServer):
+    """Takes the token `good` as Apache Kafka does (OB-1, OB-2), and a handshake a second at most (SA-14)."""
+
+    def __init__(self, lifetime_ms=0, *, state=Code.NONE):
+        super().__init__(lifetime_ms, mechanisms=("OAUTHBEARER",))
+        self.state = state
+
+    def __call__(self, header, request):
+        if header.api_key == ApiKey.SASL_HANDSHAKE and self.said and self.state:
+            return answer(header, error_code=self.state, mechanisms=())
+        if header.api_key != ApiKey.SASL_AUTHENTICATE:
+            return super().__call__(header, request)
+        self.said.append(request.auth_bytes)
+        if request.auth_bytes == b"n,,\x01auth=Bearer good\x01\x01":
+            return answer(header, session_lifetime=self.lifetime_ms)
+        if request.auth_bytes == b"\x01":
+            return answer(header, error_code=Code.SASL_AUTHENTICATION_FAILED, error_message="not this one")
+        return answer(header, auth_bytes=b'{"status":"invalid_token"}')
+
+
+def bearing(*tokens):
+    """Return the security of a client whose provider gives these, one after the other."""
+    left = list(tokens)
+
+    def provider():
+        one = left.pop(0)
+        if isinstance(one, Exception):
+            raise one
+        return one
+
+    return Security(credentials=TokenCredentials(TokenSource(provider, "a:provider"), {}))
+
+
+def test_a_token_is_shown_before_the_first_request(beaten):
+    server = BearerServer()
+
+    seen = beaten(bearing("good"), server)
+
+    assert seen == [
+        ApiKey.API_VERSIONS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE, ApiKey.HEARTBEAT,
+    ]  # fmt: skip
+
+
+def test_a_token_that_is_refused_has_the_broker_say_why(beaten):
+    server = BearerServer()
+
+    with pytest.raises(AuthenticationFailed, match="refused: not this one"):
+        beaten(bearing("bad"), server)
+    assert server.said[-1] == b"\x01"
+
+
+def test_without_a_token_the_broker_is_as_one_that_is_away(beaten):
+    with pytest.raises(Disconnected, match=r"a:provider gave no token: OSError: the service is away"):
+        beaten(bearing(OSError("the service is away")), BearerServer())
+
+
+@pytest.fixture(params=["asyncio", "blocking"])
+def beaten_twice(request):
+    """A function that sends a request over a connection whose session is to be renewed."""
+
+    async def over_asyncio(broker, security, ends_at):
+        connection = await Connection.open(broker.address, client_id="t", timeout_s=60, security=security)
+        try:
+            connection._session._renew_at, connection._session.ends_at = 0, ends_at(connection.clock.time())
+            await connection.call(ApiKey.HEARTBEAT, heartbeat, 5)
+        finally:
+            connection.close()
+            await connection.wait_closed()
+
+    def over_a_socket(broker, security, ends_at):
+        connection = BlockingConnection(broker.address, client_id="t", timeout_s=60, security=security)
+        try:
+            connection._session._renew_at, connection._session.ends_at = 0, ends_at(time.monotonic())
+            connection.renew()
+            connection.call(ApiKey.HEARTBEAT, heartbeat)
+        finally:
+            connection.close()
+
+    def run(security, react, *, left_s):
+        async def scenario():
+            async with SmallBroker(react, offered=SASL) as broker:
+                given = (broker, security, lambda now: now + left_s)
+                if request.param == "asyncio":
+                    await over_asyncio(*given)
+                else:
+                    await asyncio.to_thread(over_a_socket, *given)
+                return [key for key, _ in broker.seen]
+
+        return asyncio.run(scenario())
+
+    return run
+
+
+def test_a_session_goes_on_until_its_end_where_no_token_comes_to_renew_it(beaten_twice, caplog):
+    seen = beaten_twice(bearing("good", OSError("away")), BearerServer(60_000), left_s=9)
+
+    assert seen[-2:] == [ApiKey.SASL_AUTHENTICATE, ApiKey.HEARTBEAT]
+    assert "a session goes on until its end in 9 s: a:provider gave no token: OSError: away" in caplog.text
+
+
+def test_a_session_at_its_end_that_no_token_renews_is_as_a_connection_that_broke(beaten_twice):
+    with pytest.raises(Disconnected, match="a:provider gave no token"):
+        beaten_twice(bearing("good", OSError("away")), BearerServer(60_000), left_s=-1)
+
+
+def test_a_renewal_that_comes_too_soon_is_as_a_connection_that_broke(beaten_twice):
+    server = BearerServer(60_000, state=Code.ILLEGAL_SASL_STATE)
+
+    with pytest.raises(Disconnected, match="took no renewal of a session that it has just renewed"):
+        beaten_twice(bearing("good", "good"), server, left_s=9)
+
+
+def test_a_renewal_that_is_put_off_is_due_half_way_to_the_end():
+    session = SessionLife()
+    session.began(SimpleNamespace(session_lifetime=timedelta(seconds=100)), now=0)
+
+    assert session.fresh(84.9)
+    assert not session.fresh(85.1)
+    session.put_off(NoToken("away"), now=90)
+    assert session.fresh(94.9)
+    assert not session.fresh(95.1)
+
+
+def test_while_a_session_lasts_requests_wait_little_for_the_token_of_the_next():
+    session = SessionLife()
+
+    assert session.token_s(30) == 30
+    session.began(SimpleNamespace(session_lifetime=timedelta(seconds=100)), now=0)
+    assert session.token_s(30) == 5
+    assert session.token_s(3) == 3
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from coterie.assign.model import RebalanceProtocol
 from coterie.base.errors import CoterieError
 from coterie.client.errors import WrongSetting
 from coterie.client.net.addresses import Address
+from coterie.client.net.client_credentials import ClientCredentials
 from coterie.client.producer.settings import ProducerSettings
 from coterie.client.settings import AdminSettings, ClientSettings, ConsumerSettings, duration_ms
 from coterie.security.sasl import Credentials
@@ -23,6 +24,14 @@ LONG = {
     "buffer_memory", "linger_ms", "max_block_ms", "max_buffered_bytes", "metadata_max_age_ms",
     "partitioner_availability_timeout_ms", "retry_backoff_max_ms", "retry_backoff_ms",
 }  # fmt: skip
+
+
+BEARER = {"security_protocol": "SASL_SSL", "sasl_mechanism": "OAUTHBEARER"}
+ENDPOINT = {"sasl_oauthbearer_token_endpoint_url": "https://idp/token"}
+
+
+def a_token():
+    return "abc"
 
 
 def settings(**given):
@@ -106,6 +115,12 @@ def test_servers_may_be_a_text_or_a_list():
         ({"security_protocol": "SASL_SSL"}, "needs sasl_mechanism: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512"),
         ({"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN"}, "needs sasl_username and"),
         ({"sasl_mechanism": "PLAIN"}, "security_protocol is PLAINTEXT"),
+        (BEARER, "OAUTHBEARER needs sasl_oauth_token_provider, a function that returns a token, or sasl_"),
+        ({**BEARER, "sasl_oauth_token_provider": "tokens"}, "'tokens' names no function: write package."),
+        ({**BEARER, "sasl_oauth_token_provider": 7}, "it takes a function, as a_module.a_function"),
+        ({**BEARER, "sasl_oauth_token_provider": "json:x", **ENDPOINT}, "one of them"),
+        ({**BEARER, **ENDPOINT}, "needs sasl_oauthbearer_client_credentials_client_id and"),
+        ({**BEARER, "sasl_oauthbearer_token_endpoint_url": "idp/token"}, "must begin with https://"),
     ],
 )  # fmt: skip
 def test_what_nobody_can_mean_is_refused_with_what_to_write_instead(given, why):
@@ -188,6 +203,50 @@ def test_credentials_come_from_plain_settings_or_from_kafka_s_jaas_text():
     assert plainly.credentials() == by_jaas.credentials() == Credentials("SCRAM-SHA-512", "me", 'a"b')
     assert 'a"b' not in repr(plainly)
     assert "required" not in repr(by_jaas)
+
+
+def test_tokens_come_from_a_function_by_its_name_or_as_it_is():
+    by_name = settings(**BEARER, sasl_oauth_token_provider=f"{__name__}:a_token")
+    as_it_is = settings(**BEARER, sasl_oauth_token_provider=a_token)
+
+    for one in (by_name, as_it_is):
+        assert one.credentials().exchange(5).first() == b"n,,\x01auth=Bearer abc\x01\x01"
+
+
+def test_clients_with_one_provider_share_its_tokens():
+    one, other = (settings(**BEARER, sasl_oauth_token_provider=f"{__name__}:a_token") for _ in range(2))
+
+    assert one.security().credentials.source is other.security().credentials.source
+
+
+def test_extensions_of_a_token_come_from_kafka_s_jaas_text():
+    extended = settings(
+        **BEARER,
+        sasl_oauth_token_provider=a_token,
+        sasl_jaas_config=(
+            "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required"
+            ' extension_logicalCluster="lkc-1";'
+        ),
+    )
+
+    assert b"\x01logicalCluster=lkc-1\x01" in extended.credentials().exchange(5).first()
+
+
+def test_a_token_endpoint_is_asked_with_what_settings_or_kafka_s_jaas_text_say():
+    jaas = 'OAuthBearerLoginModule required clientId="me" clientSecret="it" scope="kafka";'
+    named = {
+        "sasl_oauthbearer_client_credentials_client_id": "me",
+        "sasl_oauthbearer_client_credentials_client_secret": "it",
+        "sasl_oauthbearer_scope": "kafka",
+    }
+
+    plainly = settings(**BEARER, **ENDPOINT, **named)
+    by_jaas = settings(**BEARER, **ENDPOINT, sasl_jaas_config=jaas)
+
+    for one in (plainly, by_jaas):
+        provider = one.credentials().source._provider
+        assert provider == ClientCredentials("https://idp/token", "me", "it", "kafka")
+    assert "'it'" not in repr(plainly)
 
 
 @given(st.integers(0, 400), st.integers(0, 23), st.integers(0, 59), st.integers(0, 59))

@@ -1,7 +1,6 @@
 """One asyncio connection to a broker: requests out, answers matched by correlation id; TLS and SASL."""
 
 import asyncio
-import secrets
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,18 +14,20 @@ from coterie.client.net.authentication import (
     MOST_ANSWER,
     MOST_GREETING,
     NO_CONNECTION,
-    NONCE_BYTES,
+    SessionLife,
     accepted,
+    begun,
     no_answer,
     no_tls,
-    renewal_s,
     shaken,
     unreachable,
     untrusted,
     wordless,
 )
+from coterie.client.net.tokens import AnyCredentials, TokenCredentials
 from coterie.client.settings import Security
-from coterie.security.sasl import Credentials, exchange_of
+from coterie.security.bearer import NoToken
+from coterie.security.sasl import SaslExchange
 from coterie.wire.api.apis import APIS, ApiKey
 from coterie.wire.api.codec import (
     decode_response,
@@ -143,7 +144,9 @@ class Connection:
     what is sent after it, so a member's group requests have a connection to themselves.
     """
 
-    def __init__(self, address: Address, *, client_id: str, credentials: Credentials | None = None) -> None:
+    def __init__(
+        self, address: Address, *, client_id: str, credentials: AnyCredentials | None = None
+    ) -> None:
         self.address = address
         self.client_id = client_id
         self.agreed: dict[int, int] = {ApiKey.API_VERSIONS: 3}
@@ -156,7 +159,7 @@ class Connection:
         """Why no answer can come any more."""
         self._credentials = credentials
         self._renewal = asyncio.Lock()
-        self._renew_at: float | None = None
+        self._session = SessionLife()
 
     @classmethod
     async def open(
@@ -294,7 +297,7 @@ class Connection:
     @property
     def fresh(self) -> bool:
         """Return whether requests may be sent: not if the session ends soon."""
-        return self._renew_at is None or self.clock.time() < self._renew_at
+        return self._session.fresh(self.clock.time())
 
     async def renewed(self, timeout_s: float) -> None:
         """Wait until requests may be sent: a session that ends soon is renewed first, while others wait."""
@@ -308,20 +311,28 @@ class Connection:
                     self.close()  # the broker is in the middle of it: it would take no request now
                     raise
 
-    async def _authenticate(self, credentials: Credentials, timeout_s: float) -> None:
+    async def _authenticate(self, credentials: AnyCredentials, timeout_s: float) -> None:
         """Show who we are, or raise AuthenticationFailed."""
         mechanism = credentials.mechanism
+        try:  # what to say is there first: a broker that has heard of a renewal takes no other request
+            exchange = await self._exchange(credentials, self._session.token_s(timeout_s))
+        except NoToken as error:
+            self._session.put_off(error, self.clock.time())
+            return
         answer = await self._ask(
             ApiKey.SASL_HANDSHAKE, lambda version: messages.sasl_handshake(version, mechanism), timeout_s
         )
         shaken(answer, mechanism, self.address)
-        exchange = exchange_of(credentials, secrets.token_urlsafe(NONCE_BYTES))
         message: bytes | None = exchange.first()
         while message is not None:
             answer = await self._say(message, timeout_s)
             message = exchange.answer(answer.auth_bytes)
-        lasts_s = renewal_s(answer)
-        self._renew_at = None if lasts_s is None else self.clock.time() + lasts_s
+        self._session.began(answer, self.clock.time())
+
+    async def _exchange(self, credentials: AnyCredentials, timeout_s: float) -> SaslExchange:
+        if isinstance(credentials, TokenCredentials):  # their provider may ask others, and block
+            return await asyncio.to_thread(begun, credentials, timeout_s)
+        return begun(credentials, timeout_s)
 
     async def _say(self, message: bytes, timeout_s: float) -> Any:
         answer = await self._ask(

@@ -1,6 +1,5 @@
 """One plain socket to a broker, for Spark's workers: a request may be sent before the last answer is read."""
 
-import secrets
 import socket
 import ssl
 import time
@@ -19,18 +18,19 @@ from coterie.client.net.authentication import (
     MOST_ANSWER,
     MOST_GREETING,
     NO_CONNECTION,
-    NONCE_BYTES,
+    SessionLife,
     accepted,
+    begun,
     no_answer,
     no_tls,
-    renewal_s,
     shaken,
     unreachable,
     untrusted,
     wordless,
 )
+from coterie.client.net.tokens import AnyCredentials
 from coterie.client.settings import Security
-from coterie.security.sasl import Credentials, exchange_of
+from coterie.security.bearer import NoToken
 from coterie.wire.api.apis import ApiKey
 from coterie.wire.api.codec import (
     decode_response,
@@ -62,7 +62,7 @@ class BlockingConnection:
         self._most = MOST_GREETING
         self._room = bytearray()
         """Where answers are read into, one after the other: most of what is made of them is a copy."""
-        self._renew_at: float | None = None
+        self._session = SessionLife()
         self._socket = self._connected(security.tls)
         try:
             self.agreed = messages.agree(self._offered().api_keys)
@@ -99,18 +99,21 @@ class BlockingConnection:
         except (Disconnected, Corrupt) as error:
             raise wordless(error) from None
 
-    def _authenticate(self, credentials: Credentials) -> None:
+    def _authenticate(self, credentials: AnyCredentials) -> None:
         """Show who we are, or raise AuthenticationFailed."""
         mechanism = credentials.mechanism
+        try:  # what to say is there first: a broker that has heard of a renewal takes no other request
+            exchange = begun(credentials, self._session.token_s(self.timeout_s))
+        except NoToken as error:
+            self._session.put_off(error, time.monotonic())
+            return
         answer = self.call(ApiKey.SASL_HANDSHAKE, lambda version: messages.sasl_handshake(version, mechanism))
         shaken(answer, mechanism, self.address)
-        exchange = exchange_of(credentials, secrets.token_urlsafe(NONCE_BYTES))
         message: bytes | None = exchange.first()
         while message is not None:
             answer = self._say(message)
             message = exchange.answer(answer.auth_bytes)
-        lasts_s = renewal_s(answer)
-        self._renew_at = None if lasts_s is None else time.monotonic() + lasts_s
+        self._session.began(answer, time.monotonic())
 
     def _say(self, message: bytes) -> Any:
         answer = self.call(
@@ -121,7 +124,7 @@ class BlockingConnection:
 
     def renew(self) -> None:
         """Show again who we are, if the session ends soon; nothing may be awaited."""
-        if self._renew_at is not None and time.monotonic() >= self._renew_at:
+        if not self._session.fresh(time.monotonic()):
             assert self.security.credentials is not None
             self._room = bytearray()  # somebody may still look at the last answer
             with self._breaking():

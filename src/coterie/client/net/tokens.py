@@ -1,0 +1,144 @@
+"""Where tokens come from: a provider, called when one is needed, and what it gave for half of its life.
+
+Every session that begins with a token that is kept has the other half at least. One whose end is not known is
+asked for each time.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import lru_cache
+from threading import Lock, Thread
+from typing import Any, ClassVar, TypeAlias
+
+from coterie.base.errors import CoterieError
+from coterie.security.bearer import Bearer, NoToken, Token, token_of
+from coterie.security.sasl import AuthenticationFailed, Credentials
+
+# Of so many providers tokens are kept: an application has one or two.
+MOST_PROVIDERS = 64
+MISTAKES = (TypeError, AttributeError, NameError, ImportError)
+"""What a provider raises that will do so again: it is wrong itself, and not the service that it asks."""
+
+
+Provider = Callable[[], Any]
+
+
+class WrongProvider(CoterieError):
+    """A provider of tokens that cannot be found by its name, or is no function."""
+
+
+class TokenSource:
+    """The tokens of one provider; many connections and threads share them.
+
+    The provider is called in a thread of its own, one call at a time, so that one that hangs keeps nobody
+    longer than he waits.
+    """
+
+    def __init__(self, provider: Provider, name: str, *, now_s: Callable[[], float] = time.time) -> None:
+        self.name = name
+        self._provider, self._now_s = provider, now_s
+        self._lock = Lock()
+        self._kept: Token | None = None
+        self._kept_until_s = 0.0
+        self._asked: Future[Token] | None = None
+
+    def token(self, timeout_s: float) -> Token:
+        """Return a token that half of its life is left of; raises NoToken, or AuthenticationFailed for a
+        provider that is wrong itself.
+        """
+        with self._lock:
+            if self._kept is not None and self._now_s() < self._kept_until_s:
+                return self._kept
+            asked = self._asked
+            if asked is None:
+                asked = self._asked = Future()
+                Thread(target=self._ask, args=(asked,), name="coterie-token", daemon=True).start()
+        try:
+            return asked.result(timeout_s)
+        except TimeoutError:
+            raise NoToken(f"{self.name} gave no token within {timeout_s:g} s") from None
+
+    def forget(self, token: Token) -> None:
+        """Keep this token no longer: a broker has refused it."""
+        with self._lock:
+            if self._kept is not None and self._kept.text == token.text:
+                self._kept = None
+
+    def _ask(self, asked: Future[Token]) -> None:
+        began_s = self._now_s()
+        try:
+            token = self._given()
+        except BaseException as error:  # noqa: BLE001  whoever waits raises it
+            self._keep(None, 0)
+            asked.set_exception(error)
+            return
+        self._keep(token, began_s if token.until_s is None else (began_s + token.until_s) / 2)
+        asked.set_result(token)
+
+    def _keep(self, token: Token | None, until_s: float) -> None:
+        with self._lock:
+            self._kept, self._kept_until_s, self._asked = token, until_s, None
+
+    def _given(self) -> Token:
+        try:
+            return token_of(self._provider(), self.name)
+        except MISTAKES as error:
+            raise AuthenticationFailed(f"{self.name} raised {described(error)}") from error
+        except CoterieError:
+            raise
+        except BaseException as error:
+            raise NoToken(f"{self.name} gave no token: {described(error)}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class TokenCredentials:
+    """Tokens that prove who we are, and extensions that go with each (KIP-342)."""
+
+    source: TokenSource
+    extensions: Mapping[str, str]
+    mechanism: ClassVar[str] = "OAUTHBEARER"
+
+    def exchange(self, timeout_s: float) -> Bearer:
+        """Return the exchange with a token of now; may take as long as the provider, and so long at most."""
+        token = self.source.token(timeout_s)
+        token = token._replace(extensions={**self.extensions, **token.extensions})
+        return Bearer(token, self.source.name, self.source.forget)
+
+
+def provider_of(text: str) -> Provider:
+    """Return the function that `package.module:function` names; raises WrongProvider."""
+    module_name, colon, path = text.partition(":")
+    if not (module_name and colon and path):
+        raise WrongProvider(f"{text!r} names no function: write package.module:function")
+    try:
+        found: Any = importlib.import_module(module_name)
+        for name in path.split("."):
+            found = getattr(found, name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise WrongProvider(f"{text!r} is not there: {error}; is it on the path of this Python?") from error
+    if not callable(found):
+        raise WrongProvider(f"{text!r} is no function, but {type(found).__name__}")
+    return found  # type: ignore[no-any-return]  # callable() says so
+
+
+@lru_cache(maxsize=MOST_PROVIDERS)
+def shared_source(provider: Provider, name: str) -> TokenSource:
+    """Return the tokens of this provider, the same for all connections of the process."""
+    return TokenSource(provider, name)
+
+
+if hasattr(os, "register_at_fork"):  # a call under way is not under way in a child
+    os.register_at_fork(after_in_child=shared_source.cache_clear)
+
+AnyCredentials: TypeAlias = Credentials | TokenCredentials
+
+
+def described(error: BaseException) -> str:
+    """Return an error's kind and words in one line."""
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
