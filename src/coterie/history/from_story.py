@@ -356,16 +356,15 @@ def with_silence_unknown(one: Generation) -> Generation:
 def begun_by_story(inferred: History, story: Iterable[Mapping[str, Any]]) -> History:
     """Return the history with the time of its first generation by the story, where that is earlier: of it
     compaction may have left a later record, which a static member's return has the coordinator write.
+    Another group of the name may have had the number before: the last that is told of by then counts.
     """
     if not inferred.generations:
         return inferred
     number, logged_ms = inferred.generations[0].generation, inferred.generations[0].formed_at
-    by_story = [
-        one["formed_at"] for one in story if one["generation"] == number and one["formed_at"] < logged_ms
-    ]
-    if not by_story:
+    formed_ms = (one["formed_at"] for one in story if one["generation"] == number)
+    begun_ms = max((one for one in formed_ms if one < logged_ms + CLOCKS_APART_MS), default=logged_ms)
+    if begun_ms >= logged_ms:
         return inferred
-    begun_ms = max(by_story)
     return inferred._replace(
         generations=(inferred.generations[0]._replace(formed_at=begun_ms), *inferred.generations[1:]),
         assignments=tuple(

@@ -230,6 +230,21 @@ def test_what_compaction_has_left_of_the_log_costs_what_the_story_says():
     assert not any(COMPACTED in one.evidence for one in whole.generations)
 
 
+def test_what_compaction_has_left_of_a_group_is_not_taken_for_that_of_an_earlier_one_of_its_name():
+    """Who owned in the second generation of the later group was told of as of the earlier one's second."""
+    story = [
+        rebalance(1, 9_000, 10_000, a=[0]),
+        rebalance(2, 19_000, 20_000, a=[0], b=[1]),
+        rebalance(1, 99_000, 100_000, c=[0, 1]),
+        rebalance(2, 109_000, 110_000, c=[0], d=[1]),
+    ]
+    tale = Tale()
+    tale.generation = 1
+    left = overlaid(tale.formed(110_000, {"c/1": (0,), "d/1": (1,)}).told(), story)
+
+    assert left.ownership == history_of_story("g", story).ownership
+
+
 def test_members_whose_sessions_have_ended_by_the_story_are_no_deploy():
     """Nobody deployed anything: they were cut off, and came back."""
     tale = Tale().formed(10_000, {"a/1": (0,), "b/1": (1,)}).commit(10_500, 20_000, 0, 1)
