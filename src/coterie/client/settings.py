@@ -23,7 +23,6 @@ from coterie.client.net.tokens import (
     AnyCredentials,
     TokenCredentials,
     TokenSource,
-    WrongProvider,
     provider_of,
     shared_source,
 )
@@ -229,10 +228,7 @@ class ClientSettings:
         if not isinstance(provider, str):
             assert provider is not None
             return TokenSource(provider, getattr(provider, "__qualname__", repr(provider)))
-        try:
-            return shared_source(provider_of(provider), provider)
-        except WrongProvider as error:
-            raise WrongSetting(f"sasl_oauth_token_provider: {error}") from error
+        return shared_source(provider_of(provider), provider)
 
     def _client_credentials(self, url: str, named: Mapping[str, str]) -> ClientCredentials:
         client_id = self.sasl_oauthbearer_client_credentials_client_id or named.get("clientId")

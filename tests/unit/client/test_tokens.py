@@ -9,8 +9,9 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
+from coterie.client.errors import WrongSetting
 from coterie.client.net.client_credentials import ClientCredentials
-from coterie.client.net.tokens import TokenCredentials, TokenSource, WrongProvider, provider_of
+from coterie.client.net.tokens import TokenCredentials, TokenSource, provider_of
 from coterie.security.bearer import NoToken, expiry_s, token_of
 from coterie.security.sasl import AuthenticationFailed
 
@@ -226,7 +227,7 @@ def test_a_text_that_is_no_token_is_not_sent_and_not_shown(text):
     ],
 )
 def test_a_name_of_no_function_is_refused_with_how_to_write_one(text, why):
-    with pytest.raises(WrongProvider, match=why):
+    with pytest.raises(WrongSetting, match=why):
         provider_of(text)
 
 

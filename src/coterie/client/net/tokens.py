@@ -17,20 +17,18 @@ from threading import Lock, Thread
 from typing import Any, ClassVar, TypeAlias
 
 from coterie.base.errors import CoterieError
+from coterie.client.errors import WrongSetting
 from coterie.security.bearer import Bearer, NoToken, Token, token_of
 from coterie.security.sasl import AuthenticationFailed, Credentials
 
 # Of so many providers tokens are kept: an application has one or two.
 MOST_PROVIDERS = 64
+PROVIDER = "sasl_oauth_token_provider"
 MISTAKES = (TypeError, AttributeError, NameError, ImportError)
 """What a provider raises that will do so again: it is wrong itself, and not the service that it asks."""
 
 
 Provider = Callable[[], Any]
-
-
-class WrongProvider(CoterieError):
-    """A provider of tokens that cannot be found by its name, or is no function."""
 
 
 class TokenSource:
@@ -112,18 +110,20 @@ class TokenCredentials:
 
 
 def provider_of(text: str) -> Provider:
-    """Return the function that `package.module:function` names; raises WrongProvider."""
+    """Return the function that `package.module:function` names; raises WrongSetting."""
     module_name, colon, path = text.partition(":")
     if not (module_name and colon and path):
-        raise WrongProvider(f"{text!r} names no function: write package.module:function")
+        raise WrongSetting(f"{PROVIDER}: {text!r} names no function: write package.module:function")
     try:
         found: Any = importlib.import_module(module_name)
         for name in path.split("."):
             found = getattr(found, name)
     except (ImportError, AttributeError, ValueError) as error:
-        raise WrongProvider(f"{text!r} is not there: {error}; is it on the path of this Python?") from error
+        raise WrongSetting(
+            f"{PROVIDER}: {text!r} is not there: {error}; is it on the path of this Python?"
+        ) from error
     if not callable(found):
-        raise WrongProvider(f"{text!r} is no function, but {type(found).__name__}")
+        raise WrongSetting(f"{PROVIDER}: {text!r} is no function, but {type(found).__name__}")
     return found  # type: ignore[no-any-return]  # callable() says so
 
 
