@@ -24,7 +24,8 @@ from coterie.base.topic_names import OFFSETS_TOPIC
 from coterie.broker.transfer.groups import dump_groups
 from coterie.cli.history import histories_in
 from coterie.client import Consumer, CoterieError, Producer
-from coterie.history.report import rows_of, short_names
+from coterie.history.report import rows_of
+from coterie.history.short_names import short_names
 from coterie.history.tables import History
 from coterie.storage.postgres.connecting import DatabaseAddress
 from coterie.story.drawing import (

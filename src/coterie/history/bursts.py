@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from coterie.base.ids import ShortNames
 from coterie.history.departures import POLL_EXCEEDED, SESSION_EXPIRED
-from coterie.history.tables import Generation, Replacement, Wave
+from coterie.history.short_names import short_names
+from coterie.history.tables import Assignment, Generation, Replacement, Wave
 
 DEPLOY_PAUSE_MS = 600_000
 """Between two members of a deploy; a slow one waits for each to be healthy."""
@@ -36,19 +38,22 @@ def waves_of(
     group_id: str,
     generations: Sequence[Generation],
     replacements: Sequence[Replacement],
-    clients: Mapping[str, str],
-) -> list[Wave]:
-    """Return the group's waves; `clients` has the name of the client behind each member id."""
-    steps = [step_of(one, clients) for one in generations]
+    assignments: Sequence[Assignment],
+) -> tuple[Wave, ...]:
+    """Return the group's waves. Members go by their short names: many applications give all of theirs one
+    client id.
+    """
+    names = short_names(assignments)
+    steps = [step_of(one, names) for one in generations]
     steps += [Step(one.at, False, (), (one.instance_id,), (one.instance_id,), 0) for one in replacements]
     steps.sort(key=lambda step: step.at_ms)
     storms = list(storms_of(group_id, steps))
     calm = [step for step in steps if not any(one.from_ms <= step.at_ms <= one.to_ms for one in storms)]
-    return sorted([*storms, *deploys_of(group_id, calm)], key=lambda wave: wave.from_ms)
+    return tuple(sorted([*storms, *deploys_of(group_id, calm)], key=lambda wave: wave.from_ms))
 
 
-def step_of(one: Generation, clients: Mapping[str, str]) -> Step:
-    gone, came = (tuple(clients.get(member, member) for member in who) for who in (one.left, one.joined))
+def step_of(one: Generation, names: ShortNames) -> Step:
+    gone, came = (tuple(map(names.of, who)) for who in (one.left, one.joined))
     thrown = gone if {SESSION_EXPIRED, POLL_EXCEEDED} & set(one.causes) else ()
     return Step(one.formed_at, True, thrown, gone, came, len(one.members))
 

@@ -16,7 +16,7 @@ from operator import attrgetter, itemgetter
 from typing import Any
 
 from coterie.base.errors import Corrupt
-from coterie.base.ids import ShortNames, TopicPartition
+from coterie.base.ids import TopicPartition
 from coterie.base.reasons import inferred
 from coterie.history.bursts import waves_of
 from coterie.history.departures import POLL_EXCEEDED, SESSION_EXPIRED
@@ -326,13 +326,8 @@ def in_waves(history: History) -> History:
     """Return the history with its deploys and storms by the causes that it has now: who was removed did not
     leave in order.
     """
-    members: dict[int, dict[str, Assignment]] = defaultdict(dict)
-    for one in history.assignments:
-        members[one.formed_at][one.member_id] = one
-    names = ShortNames(each.values() for each in members.values())
-    clients = {member_id: names.of(member_id) for each in members.values() for member_id in each}
-    waves = waves_of(history.group_id, history.generations, history.replacements, clients)
-    return history._replace(waves=tuple(waves))
+    waves = waves_of(history.group_id, history.generations, history.replacements, history.assignments)
+    return history._replace(waves=waves)
 
 
 def begins(history: History) -> int:

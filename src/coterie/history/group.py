@@ -36,7 +36,6 @@ from coterie.history.tables import (
     Replacement,
     Stall,
     Subscription,
-    Wave,
 )
 from coterie.story.clock import in_order
 
@@ -90,14 +89,6 @@ class Outline(NamedTuple):
         if chapter.over_ms is not None:
             return dict.fromkeys(chapter.last.members, (chapter.over_ms, None))
         return ends(chapter, self.chapters[after].first, self.gone[after], self._ended_ms(after))
-
-    def waves(self) -> tuple[Wave, ...]:
-        """Return the deploys and storms among its rebalances."""
-        clients: dict[str, str] = {}
-        for chapter in self.chapters:
-            for record in chapter.records:
-                clients |= {key: member.name for key, member in record.members.items() if key not in clients}
-        return tuple(waves_of(self.group_id, self.generations, self.replacements, clients))
 
     def subscriptions(self) -> tuple[Subscription, ...]:
         """Return the subscriptions of the members, where any of them came to want other topics."""
@@ -228,15 +219,16 @@ def classic_history(outline: Outline, silent: Mapping[TopicPartition, Sequence[S
     owners.close()
     formed_ms = sorted(chapter.first.formed_ms for chapter in chapters)
     stalls = stalls_of(group_id, owners.tenures, silent, dead, formed_ms, outline.ends())
+    assignments = tuple(row for chapter in chapters for row in assignments_of(group_id, chapter))
     return History(
         group_id,
         outline.generations,
-        tuple(row for chapter in chapters for row in assignments_of(group_id, chapter)),
+        assignments,
         tuple(owners.tenures),
         tuple(stalls),
         tuple(owners.moves),
         outline.replacements,
-        outline.waves(),
+        waves_of(group_id, outline.generations, outline.replacements, assignments),
         outline.subscriptions(),
     )
 

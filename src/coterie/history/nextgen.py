@@ -73,7 +73,7 @@ def next_generation(
         tuple(stalls_of(group_id, state.owners.tenures, silent, dead, (), state.ends)),
         tuple(state.owners.moves),
         tuple(state.replacements),
-        tuple(waves_of(group_id, state.generations, state.replacements, state.clients)),
+        waves_of(group_id, state.generations, state.replacements, state.assignments),
     )
     return history, state.ends
 

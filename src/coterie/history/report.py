@@ -18,6 +18,7 @@ from coterie.base.ids import ShortNames
 from coterie.base.plain import counted, moment, moment_text, most_often
 from coterie.history.advice import Advice, Backing, Losses, Replays, advice_for, losses_of, seconds
 from coterie.history.ownership import costs_of
+from coterie.history.short_names import short_names
 from coterie.history.tables import Assignment, Generation, History, Stall
 from coterie.story.cost import Cost
 from coterie.story.drawing import (
@@ -198,14 +199,6 @@ def advised(found: tuple[Advice, Backing | None] | None) -> str:
     if not backing.believed:
         return f"Nothing is recommended. {why}. {backed}"
     return f"Nothing tried helps. Tried first, {setting}: {why}. {backed}"
-
-
-def short_names(assignments: Iterable[Assignment]) -> ShortNames:
-    """Return the short names of all members that had an assignment."""
-    generations: dict[tuple[int, int], dict[str, Assignment]] = defaultdict(dict)
-    for one in assignments:
-        generations[one.formed_at, one.generation][one.member_id] = one
-    return ShortNames(members.values() for members in generations.values())
 
 
 def members_of(assignments: Sequence[Assignment], names: ShortNames) -> Iterator[Sequence[str]]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
 from coterie.history.from_story import BY_COORDINATOR, COMPACTED, MISSING, history_of_story, overlaid
 from coterie.history.ownership import STALL_LEAST_MS
-from coterie.history.tables import History
+from coterie.history.tables import Assignment, Generation, History
 from unit.history.history_rig import Tale, stalls
 
 
@@ -262,3 +263,37 @@ def test_members_whose_sessions_have_ended_by_the_story_are_no_deploy():
     ]
     assert [one.kind for one in log.waves] == ["deploy"]
     assert not overlaid(log, story).waves
+
+
+def test_members_that_share_a_client_id_and_leave_in_turn_are_a_deploy_with_a_story_and_without():
+    """All went by one name: no two of them had left, by the log alone."""
+    tale = Tale()
+    turns: list[dict[str, tuple[int, ...]]] = [
+        {"a/1": (0,), "b/1": (1,), "c/1": (2,)},
+        {"b/1": (0, 1), "c/1": (2,)},
+        {"a/2": (0,), "b/1": (1,), "c/1": (2,)},
+        {"a/2": (0, 1), "c/1": (2,)},
+        {"a/2": (0,), "b/2": (1,), "c/1": (2,)},
+    ]
+    for number, members in enumerate(turns, start=1):
+        tale.formed(10_000 * number, members, client="app")
+    log = tale.told()
+    story = [told_of(one, log.assignments) for one in log.generations]
+
+    assert [(one.kind, one.members) for one in log.waves] == [("deploy", 2)]
+    assert overlaid(log, story).waves == log.waves
+
+
+def told_of(generation: Generation, assignments: Iterable[Assignment]) -> dict[str, Any]:
+    """What the story has of a generation, and of who was assigned what in it."""
+    members = {
+        one.member_id: {
+            "client_id": one.client_id, "instance_id": None, "host": "/h",
+            "partitions": {"t": list(one.partitions)},
+        }
+        for one in assignments if one.generation == generation.generation
+    }  # fmt: skip
+    came_and_went = {"joined": list(generation.joined), "left": list(generation.left)}
+    why = {"why": ["member-left" if generation.left else "member-joined"]}
+    at_ms = generation.formed_at
+    return rebalance(generation.generation, at_ms - 100, at_ms) | {"members": members} | came_and_went | why
