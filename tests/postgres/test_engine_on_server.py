@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import UUID
 
@@ -18,6 +18,7 @@ from coterie.broker.cluster.changes import (
     LeaveCluster,
     NotChanged,
     PartitionKey,
+    TakeOver,
     Why,
 )
 from coterie.broker.cluster.engine import MetadataSession
@@ -32,6 +33,7 @@ from coterie.broker.cluster.statements import (
     ReadDelta,
     Refused,
     ReserveProducerIds,
+    Statement,
 )
 from coterie.storage.postgres.connecting import Connections, DatabaseAddress, connect
 from coterie.storage.postgres.lane_session import LanePlace, LaneSession
@@ -47,6 +49,19 @@ pytestmark = pytest.mark.interop
 LOCKS_HELD = """
 SELECT count(*) FROM pg_locks
 WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+"""
+
+REPLACED = """
+CREATE TABLE coterie.others AS TABLE coterie.cluster;
+DROP TABLE coterie.cluster;
+ALTER TABLE coterie.others RENAME TO cluster
+"""
+ALL_ROWS = """
+SELECT (SELECT to_jsonb(each) FROM coterie.cluster AS each),
+  (SELECT jsonb_agg(to_jsonb(each) ORDER BY to_jsonb(each)) FROM coterie.brokers AS each),
+  (SELECT jsonb_agg(to_jsonb(each) ORDER BY to_jsonb(each)) FROM coterie.lanes AS each),
+  (SELECT jsonb_agg(to_jsonb(each) ORDER BY to_jsonb(each)) FROM coterie.topics AS each),
+  (SELECT jsonb_agg(to_jsonb(each) ORDER BY to_jsonb(each)) FROM coterie.partitions AS each)
 """
 
 
@@ -135,6 +150,44 @@ def test_what_was_opened_before_ends_with_the_history_of_the_membership(servers:
     assert servers.open("statements", membership=False)
 
 
+@pytest.mark.parametrize(
+    "of",
+    [
+        lambda epoch, key: BrokerHeartbeat(1, epoch, seen=1),
+        lambda epoch, key: TakeOver(2, epoch + 2, beats=0),
+        lambda epoch, key: LeaveCluster(1, epoch),
+        lambda epoch, key: GiveLeadership(1, epoch, (key,), 2),
+        lambda epoch, key: CreateTopics((topic(2, "stray"),)),
+        lambda epoch, key: ReserveProducerIds(),
+        lambda epoch, key: ReadDelta(epoch),
+    ],
+    ids=["heartbeat", "takeover", "departure", "leadership", "topics", "producer-ids", "read"],
+)
+def test_nothing_is_written_to_tables_that_have_taken_the_place_of_those_that_were_there(
+    of: Callable[[int, PartitionKey], Statement], server: Server, with_tables: str
+):
+    """Found by a breaker: what waited for the lock of a `pg_restore --clean` was written to the other
+    cluster's tables then, at times with rows that were made for one's own of the same version.
+    """
+    stage = PostgresStage(server, server.new_database(with_tables))
+    broker, other = Broker(stage, 1), Broker(stage, 2)
+    epoch = broker.register()
+    broker.change(CreateTopics((topic(1, "orders"),)))
+    other.register()
+    row = broker.read_on().partitions(UUID(int=1))[0]
+    statement = of(epoch, PartitionKey(row.topic_id, row.number, row.leader_epoch))
+    server.sql(stage.database, REPLACED)
+    before = server.sql(stage.database, ALL_ROWS)
+    broker.answers.clear()
+
+    broker.send(statement)
+    stage.until(lambda: bool(broker.answers))
+
+    assert broker.answers[0][1] is None
+    assert server.sql(stage.database, ALL_ROWS) == before
+    stage.close()
+
+
 def test_whoever_stops_in_the_middle_of_a_change_holds_nobody_up(
     server: Server, with_tables: str, monkeypatch: pytest.MonkeyPatch
 ):
@@ -173,11 +226,11 @@ def test_a_departure_that_another_change_comes_before_is_made_behind_it(
     depart = engine.depart
     departed: list[bool] = []
 
-    async def overtaken(connection: Any, change: Any, delta: Any) -> bool:
+    async def overtaken(connection: Any, change: Any, delta: Any, table: int) -> bool:
         before = await connect(stage.connections.address)
         await before.execute("UPDATE coterie.cluster SET version = version + 1")
         before.terminate()
-        departed.append(await depart(connection, change, delta))
+        departed.append(await depart(connection, change, delta, table))
         return departed[-1]
 
     monkeypatch.setattr(engine, "depart", overtaken)
@@ -203,11 +256,11 @@ def test_leadership_that_is_given_away_behind_another_change_is_given_all_the_sa
     give = engine.give
     given: list[bool] = []
 
-    async def overtaken(connection: Any, delta: Any) -> bool:
+    async def overtaken(connection: Any, delta: Any, table: int) -> bool:
         before = await connect(stage.connections.address)
         await before.execute("UPDATE coterie.cluster SET version = version + 1")
         before.terminate()
-        given.append(await give(connection, delta))
+        given.append(await give(connection, delta, table))
         return given[-1]
 
     with monkeypatch.context() as patch:

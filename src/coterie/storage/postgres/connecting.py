@@ -418,11 +418,25 @@ class NoCluster(ConnectionError):
         super().__init__("the database has tables of a cluster, and no cluster in them")
 
 
+class OtherTables(ConnectionError):
+    """Other tables have taken the place of those that a session began with: a backup's, or another cluster's.
+    Neither heartbeats nor changes are for them.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("the tables are not those that were there before")
+
+
 class ClusterHistory(NamedTuple):
     """The history of a database, and the cluster whose it is."""
 
     history: str
     cluster_id: str
+
+    @property
+    def table(self) -> int:
+        """The object id of the table that has the cluster's row."""
+        return int(self.history.split("/")[TABLE_OF_HISTORY])
 
 
 async def read_history(connection: asyncpg.Connection) -> str:

@@ -44,10 +44,10 @@ from coterie.storage.postgres.blocking import ANYBODYS_LOCK, LockWatch
 from coterie.storage.postgres.connecting import (
     LOST,
     NEXT_PRODUCER_ID,
-    TABLE_OF_HISTORY,
     ClusterHistory,
     Connections,
     NoCluster,
+    OtherTables,
     read_cluster_history,
     within_ms,
 )
@@ -71,7 +71,9 @@ HEARTBEAT = f"""
 WITH {within_ms(700)},
 me AS (
   UPDATE coterie.brokers SET beats = beats + 1, seen = $3 FROM patience
-  WHERE broker_id = $1 AND broker_epoch = $2 AND state <> 'fenced' RETURNING broker_id, beats, seen)
+  WHERE broker_id = $1 AND broker_epoch = $2 AND state <> 'fenced'
+    AND (SELECT tableoid FROM coterie.cluster) = $5
+  RETURNING broker_id, beats, seen)
 SELECT cluster.version, EXISTS (SELECT FROM me), cluster.tableoid, broker.broker_id, broker.broker_epoch,
   coalesce(me.beats, broker.beats), broker.broker_id IN (
     SELECT objid::bigint FROM pg_locks
@@ -100,6 +102,7 @@ LOCK_VERSION = "SELECT FROM coterie.cluster FOR UPDATE"
 RESERVE = f"""
 WITH {within_ms(LOCK_TIMEOUT_MS)}
 UPDATE coterie.cluster SET next_producer_id = {NEXT_PRODUCER_ID} + $1 FROM patience
+WHERE cluster.tableoid = $2
 RETURNING next_producer_id - $1
 """
 
@@ -234,6 +237,7 @@ class PostgresSession:
         self._connection = connection
         self._is_present = False
         self._pid = 0  # of the server's process
+        self._table = 0  # that of the cluster, when the session began: others are never written
         self._sent = 0  # statements
         self._kept_waiting: dict[type[Statement], _KeptWaiting] = {}
         self._ended: Callable[[], None]
@@ -248,6 +252,7 @@ class PostgresSession:
 
         def begun(found: ClusterHistory) -> None:
             self.history, self.cluster_id = found
+            self._table = found.table
             if self._engine.take_in(self):
                 opened(self, self.history)
             else:
@@ -338,15 +343,15 @@ class PostgresSession:
             case BrokerHeartbeat():
                 return await self._heartbeat(connection, statement)
             case ReadDelta(above):
-                delta, _ = await read_rows(connection, above)
+                delta, _ = await read_rows(connection, above, self._table)
                 self._engine.note_delta(self.history, delta)
                 if len(delta.partitions) > MANY_PARTITIONS:
                     await after_others()  # before the next image is made, which takes long as well
                 return delta
             case ReserveProducerIds():
-                first = await connection.fetchval(RESERVE, PRODUCER_ID_BLOCK)
+                first = await connection.fetchval(RESERVE, PRODUCER_ID_BLOCK, self._table)
                 if first is None:
-                    raise NoCluster
+                    raise OtherTables
                 return ProducerIds(first, PRODUCER_ID_BLOCK)
             case _:
                 return await self._change(connection, statement)
@@ -354,12 +359,12 @@ class PostgresSession:
     async def _heartbeat(self, connection: Connection, heartbeat: BrokerHeartbeat) -> HeartbeatAnswer:
         if self.is_membership and not self._is_present:
             await self._be_present(connection)
-        rows = await connection.fetch(HEARTBEAT, *heartbeat, PRESENCE)
+        rows = await connection.fetch(HEARTBEAT, *heartbeat, PRESENCE, self._table)
         if not rows:
             raise NoCluster
         version, counted, table, *_ = rows[0]
-        if self.history.split("/")[TABLE_OF_HISTORY] != str(table):
-            raise ConnectionError("the tables are not those that were there before")
+        if table != self._table:
+            raise OtherTables
         shown = [Counted(*row[3:]) for row in rows if row[3] is not None]
         answer = HeartbeatAnswer(counted, version, tuple(shown))
         if self.is_membership:
@@ -393,8 +398,8 @@ class PostgresSession:
         if isinstance(delta, NotChanged):
             return delta
         if not isinstance(change, GiveLeadership):
-            return Changed(delta.version) if await depart(connection, change, delta) else None
-        if not await give(connection, delta):
+            return Changed(delta.version) if await depart(connection, change, delta, self._table) else None
+        if not await give(connection, delta, self._table):
             return None
         self._engine.note_image(self.history, image.after(delta))  # the next may follow before it is read
         return Changed(delta.version)
@@ -407,7 +412,7 @@ class PostgresSession:
 
     async def _make(self, connection: Connection, change: Change, image: Image) -> tuple[Image, Delta]:
         """Write a change under the lock, and return the image before it and its rows. Raises `_Refused`."""
-        rest, new_partition_id = await read_rows(connection, image.version)
+        rest, new_partition_id = await read_rows(connection, image.version, self._table)
         image = image.after(rest)
         self._engine.note_image(self.history, image)
         delta = change.rows(image, new_partition_id)
@@ -421,9 +426,9 @@ class PostgresSession:
     async def _read_on(self, connection: Connection, image: Image) -> Image:
         """Return the image at the version that is seen now, with which later changes begin, too."""
         try:
-            image = image.after((await read_rows(connection, image.version))[0])
+            image = image.after((await read_rows(connection, image.version, self._table))[0])
         except DoesNotFollow:
-            image = await read_image(connection)
+            image = await read_image(connection, self._table)
         self._engine.note_image(self.history, image)
         return image
 

@@ -17,7 +17,7 @@ from coterie.broker.cluster.image import (
     SettingRow,
     TopicRow,
 )
-from coterie.storage.postgres.connecting import NoCluster
+from coterie.storage.postgres.connecting import NoCluster, OtherTables
 from coterie.storage.postgres.serial import Connection
 
 # One statement, and so one snapshot and one round trip; a column each is an array. Arrays of several lengths
@@ -27,7 +27,7 @@ SELECT cluster.version, cluster.level, cluster.next_partition_id,
   broker_ids, broker_epochs, incarnations, states, listeners, racks, levels, softwares, broker_versions,
   topics.ids, names, partition_counts, configs, created, deleted, topic_versions,
   partitions.ids, topic_ids, numbers, replicas, leaders, leader_epochs, next_leaders, partition_versions,
-  scopes, setting_names, setting_values, setting_versions
+  scopes, setting_names, setting_values, setting_versions, cluster.tableoid
 FROM coterie.cluster,
 LATERAL (
   SELECT array_agg(broker_id) AS broker_ids, array_agg(broker_epoch) AS broker_epochs,
@@ -55,11 +55,15 @@ LATERAL (
 BROKER, TOPIC, PARTITION, SETTING = slice(3, 12), slice(12, 19), slice(19, 27), slice(27, 31)
 
 
-async def read_rows(connection: Connection, above: int) -> tuple[Delta, int]:
-    """Return the rows above a version, and the id of the next new partition. Raises `NoCluster`."""
+async def read_rows(connection: Connection, above: int, table: int | None = None) -> tuple[Delta, int]:
+    """Return the rows above a version, and the id of the next new partition. Raises `NoCluster`, and
+    `OtherTables` where that of the cluster is not the `table`, if one is given.
+    """
     found = await connection.fetchrow(ABOVE, above)
     if found is None:
         raise NoCluster
+    if table not in (None, found[-1]):
+        raise OtherTables
     version, level, new_partition_id = found[:3]
     delta = Delta(
         above=above,
@@ -73,9 +77,9 @@ async def read_rows(connection: Connection, above: int) -> tuple[Delta, int]:
     return delta, new_partition_id
 
 
-async def read_image(connection: Connection) -> Image:
-    """Return all of the metadata."""
-    delta, _ = await read_rows(connection, 0)
+async def read_image(connection: Connection, table: int | None = None) -> Image:
+    """Return all of the metadata, as `read_rows` does."""
+    delta, _ = await read_rows(connection, 0, table)
     return Image().after(delta)
 
 

@@ -73,12 +73,14 @@ WITH next AS (
 SELECT pg_notify($3, version::text) FROM next
 """
 # What makes a broker's leaving or being taken over, in one statement: on a busy broker each round trip takes
-# long, and groups wait for this one. It goes by the version that its rows were made for ($1), and by nothing
-# that could have changed since: then none of it happens.
+# long, and groups wait for this one. It goes by the version that its rows were made for ($1), by the table
+# that had it ($10), in whose place another may be by now, and by nothing else that could have changed since:
+# then none of it happens.
 DEPART = f"""
 WITH {within_ms(LOCK_TIMEOUT_MS)},
 known AS MATERIALIZED (
-  SELECT version FROM coterie.cluster, patience WHERE version = $1 FOR UPDATE OF cluster),
+  SELECT version FROM coterie.cluster, patience WHERE version = $1 AND cluster.tableoid = $10
+  FOR UPDATE OF cluster),
 gone AS (
   UPDATE coterie.brokers SET state = $4, version = known.version + 1 FROM known
   WHERE broker_id = $2 AND ($3::bigint IS NULL OR beats = $3) RETURNING brokers.version, broker_id),
@@ -98,7 +100,8 @@ SELECT pg_notify($9, version::text) FROM next
 GIVE = f"""
 WITH {within_ms(LOCK_TIMEOUT_MS)},
 known AS MATERIALIZED (
-  SELECT version FROM coterie.cluster, patience WHERE version = $1 FOR UPDATE OF cluster),
+  SELECT version FROM coterie.cluster, patience WHERE version = $1 AND cluster.tableoid = $7
+  FOR UPDATE OF cluster),
 moved AS (
   UPDATE coterie.partitions SET
     leader = row.leader, leader_epoch = row.leader_epoch, next_leader = row.next_leader,
@@ -114,23 +117,23 @@ SELECT pg_notify($6, version::text) FROM next
 
 async def prepare_moves(connection: Connection) -> None:
     """Have the server know the statements by which others lead, which then do nothing."""
-    await connection.fetch(DEPART, -1, -1, None, BrokerState.FENCED.value, (), (), (), (), CHANNEL)
-    await connection.fetch(GIVE, -1, (), (), (), (), CHANNEL)
+    await connection.fetch(DEPART, -1, -1, None, BrokerState.FENCED.value, (), (), (), (), CHANNEL, 0)
+    await connection.fetch(GIVE, -1, (), (), (), (), CHANNEL, 0)
 
 
-async def depart(connection: Connection, change: TakeOver | LeaveCluster, delta: Delta) -> bool:
-    """Have a broker be gone, if the metadata is at the version before the rows of the change, and return
-    whether it is; else nothing is written.
+async def depart(connection: Connection, change: TakeOver | LeaveCluster, delta: Delta, table: int) -> bool:
+    """Have a broker be gone, if the metadata is at the version before the rows of the change, and the
+    cluster's in this `table`, and return whether it is; else nothing is written.
     """
     (broker,) = delta.brokers
     beats = change.beats if isinstance(change, TakeOver) else None
     who = (broker.broker_id, beats, broker.state.value)
-    return bool(await connection.fetch(DEPART, delta.above, *who, *_leaders(delta), CHANNEL))
+    return bool(await connection.fetch(DEPART, delta.above, *who, *_leaders(delta), CHANNEL, table))
 
 
-async def give(connection: Connection, delta: Delta) -> bool:
+async def give(connection: Connection, delta: Delta, table: int) -> bool:
     """Have partitions be led by others, as `depart` does."""
-    return bool(await connection.fetch(GIVE, delta.above, *_leaders(delta), CHANNEL))
+    return bool(await connection.fetch(GIVE, delta.above, *_leaders(delta), CHANNEL, table))
 
 
 def _leaders(delta: Delta) -> list[tuple[Any, ...]]:
