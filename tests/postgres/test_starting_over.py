@@ -74,24 +74,18 @@ def crowded(server: Server, database: str, connections: int) -> DatabaseAddress:
     return DatabaseAddress(server.url(database, user="crowd"))
 
 
-@pytest.mark.parametrize(
-    ("look", "pooled", "tables"),
-    [(open_store, True, True), (see_session_kept, True, True), (open_store, False, False)],
-    ids=["statements-kept", "session-kept", "tables-made"],
-)
+@pytest.mark.parametrize("look", [open_store, see_session_kept], ids=["statements-kept", "session-kept"])
 def test_a_second_connection_that_is_not_to_be_had_for_now_is_waited_for(
     look: Callable[..., Awaitable[object]],
-    pooled: bool,
-    tables: bool,
     server: Server,
     with_tables: str,
     monkeypatch: pytest.MonkeyPatch,
 ):
-    name = server.new_database(with_tables) if tables else server.new_database()
+    name = server.new_database(with_tables)
     address = crowded(server, name, 1)
     monkeypatch.setattr(starting, "CONNECTIONS_NEEDED", 1)
-    if pooled:  # as it looks where one is between
-        monkeypatch.setattr(pooling, "SAME_PROCESS", "DO $$ BEGIN ASSERT false; END $$")
+    # as it looks where a pooler is between
+    monkeypatch.setattr(pooling, "SAME_PROCESS", "DO $$ BEGIN ASSERT false; END $$")
     reasons: list[str] = []
 
     def waiting(reason: str) -> None:

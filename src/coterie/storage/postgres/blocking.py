@@ -35,6 +35,7 @@ JUST_NOW_S = 2.0
 AGAIN_S, GONE_S = 600.0, 30.0
 """After how long what goes on is said again, and for how long it is not seen where it is over."""
 WAITS_FOR = "a statement waits for %s"
+OWN_WRITE = "this waits for %s; it is made, and counts once that is over, even if this command is ended"
 ANYBODYS_LOCK = (
     "a lock that somebody keeps: the database's pg_stat_activity and pg_blocking_pids() say who, a session"
     " that is idle in transaction, one whose COMMIT waits for a standby, or an ALTER TABLE for a dump, say"
@@ -172,7 +173,9 @@ class SeenWaits:
 
 
 class LockWatch:
-    """Looks who a statement that takes long waits for, and says so in the log, unless it is not to."""
+    """Looks who a statement that takes long waits for, and says so in the log, unless it is not to: then only
+    where it is the statement's own write that is not confirmed, of which no time-out tells.
+    """
 
     def __init__(self, connections: Connections, *, says: bool = True) -> None:
         self._says = says
@@ -238,8 +241,12 @@ class LockWatch:
                 self._note(pid, LockWait(rows[0][-1], tuple(LockHolder(*row[:-1]) for row in rows)))
 
     def _note(self, pid: int, wait: LockWait) -> None:
-        if self.seen.take(pid, wait) and self._says:
+        if not self.seen.take(pid, wait):
+            return
+        if self._says:
             log.warning("the database answers, but " + WAITS_FOR, wait)
+        elif wait.holders[0].pid == pid:
+            log.warning(OWN_WRITE, wait)
 
 
 class _Looks:

@@ -61,7 +61,7 @@ async def open_store(address: DatabaseAddress, *, waiting: Callable[[str], objec
     is another one, while it is not. Raises `CoterieError` where waiting would not help.
     """
 
-    async def look(connection: Connection) -> OpenedStore:
+    async def look(connection: Connection) -> OpenedStore | None:
         try:
             return await _look(connection, address)
         except asyncpg.InsufficientPrivilegeError as error:
@@ -69,7 +69,9 @@ async def open_store(address: DatabaseAddress, *, waiting: Callable[[str], objec
                 f"{address}: {in_a_line(error)}; GRANT {BROKER} TO the user of brokers"
             ) from error
 
-    return await _once_there(address, waiting, look)
+    while (opened := await _once_there(address, waiting, look)) is None:
+        await _once_there(address, waiting, partial(migrate_over, address=address, only_if_empty=True))
+    return opened
 
 
 async def history_of(address: DatabaseAddress, *, waiting: Callable[[str], object]) -> str:
@@ -105,9 +107,11 @@ async def _once_there(address: DatabaseAddress, waiting: Callable[[str], object]
             try:
                 return await _seen(address, watched)
             except LOST as error:
-                if sentence := what_to_put_right(error):
+                is_locked = isinstance(error, asyncpg.LockNotAvailableError)
+                if not is_locked and (sentence := what_to_put_right(error)):
                     raise CoterieError(f"{address}: {sentence}") from error
-                reason = passing_reason(error)
+                # Who keeps a lock was seen, and said, meanwhile.
+                reason = said if is_locked and locks.wait else passing_reason(error)
             if reason != said:
                 said = reason
                 waiting(reason)
@@ -124,8 +128,8 @@ async def _seen(address: DatabaseAddress, look: Job[T]) -> T:
         connection.terminate()
 
 
-async def _look(connection: Connection, address: DatabaseAddress) -> OpenedStore:
-    """Return the database that a connection leads to, with its tables made if there were none."""
+async def _look(connection: Connection, address: DatabaseAddress) -> OpenedStore | None:
+    """Return the database that a connection leads to; None where it has no tables, and they may be made."""
     if await is_between(connection):
         await insist_on_statements(connection, address)
     else:
@@ -137,7 +141,7 @@ async def _look(connection: Connection, address: DatabaseAddress) -> OpenedStore
                 f"{address} has no tables of a cluster, and {user} may not make them:"
                 " run coterie store migrate as a user who may"
             )
-        await _seen(address, partial(migrate_over, address=address, only_if_empty=True))
+        return None
     cluster = insist_on_schema(await read_cluster(connection), address)
     if not await connection.fetchval(MAY_WRITE):
         user = await connection.fetchval(USER)
