@@ -121,10 +121,9 @@ async def until_away(
         topics = await admin.list_topics(internal=True)
         moving |= {one.name for one in placed(kept(before, topics))} & {move.name for move in moves}
         left = [one for one in placed(topics) if not {one.leader, *one.replicas}.isdisjoint(leaving)]
-        staying = [
-            one.name for one in left if one.name not in moving and not {*one.replicas}.isdisjoint(leaving)
-        ]
-        return topics, Left([one.name for one in left if one.name not in staying], staying)
+        stay = {one.name for one in left if not {*one.replicas}.isdisjoint(leaving)} - moving
+        names = [one.name for one in left]
+        return topics, Left([one for one in names if one not in stay], [one for one in names if one in stay])
 
     return await until_none(look, timeout_s, where)
 
