@@ -44,7 +44,7 @@ TO_GRANT = (
     "who makes the tables needs GRANT CREATE ON DATABASE, and who changes them"
     f" GRANT {OWNER}; with CREATEROLE the user makes the roles, too"
 )
-NO_CLUSTER = "without a cluster's tables: drop it if nobody needs it, or use another database"
+WITHOUT_TABLES = "without a cluster's tables: drop it if nobody needs it, or use another database"
 NEW_CLUSTER = "INSERT INTO cluster (cluster_id, schema) VALUES ($1, 0)"
 
 
@@ -102,7 +102,7 @@ async def migrate_over(
     except asyncpg.InsufficientPrivilegeError as error:
         raise CoterieError(f"{address}: {in_a_line(error)}; {TO_GRANT}") from error
     except asyncpg.DuplicateSchemaError as error:
-        raise CoterieError(f"{address}: {in_a_line(error)}, {NO_CLUSTER}") from error
+        raise CoterieError(f"{address}: {in_a_line(error)}, {WITHOUT_TABLES}") from error
 
 
 async def read_cluster(connection: asyncpg.Connection) -> StoreCluster | None:
