@@ -29,7 +29,7 @@ from coterie.broker.cluster.changes import (
     UnregisterBroker,
     Why,
 )
-from coterie.broker.cluster.giving_back import HANDED_BYTES
+from coterie.broker.cluster.giving_back import AT_ONCE, HANDED_BYTES
 from coterie.broker.cluster.image import Image
 from coterie.broker.cluster.lifecycle import Phase
 from coterie.broker.cluster.made import SEEN_WITHIN_MS
@@ -628,6 +628,25 @@ def test_who_gives_partitions_away_says_how_many_and_to_whom_and_not_what_it_tak
     cluster.run(12_000)
 
     assert [line for line in caplog.messages if line.startswith("gave ")] == ["gave 1 partition to broker 1"]
+
+
+def test_of_many_partitions_that_are_given_away_a_few_at_a_time_there_is_one_line(
+    cluster: Members, caplog: pytest.LogCaptureFixture
+):
+    """It was a line for each ten: five hundred of five thousand that `balance` moved."""
+    caplog.set_level("INFO", "coterie.broker")
+    many, of_groups = ((1, 2),) * (3 * AT_ONCE), ((1, 2),) * 4
+    cluster.change(CreateTopics((NewTopic(UUID(int=2), "many", many),)))
+    cluster.change(CreateTopics((NewTopic(UUID(int=9), OFFSETS_TOPIC, of_groups),)))
+    cluster.run(1_000)
+    return_of_first(cluster)
+
+    cluster.run(15_000)
+
+    assert {row.leader for row in cluster.database.metadata.image.partitions(UUID(int=2))} == {1}
+    assert led_groups(cluster) == [1] * 4
+    gave = [line for line in caplog.messages if line.startswith("gave ")]
+    assert gave == ["gave 35 partitions to broker 1"]
 
 
 def test_what_has_landed_while_its_leader_was_suspended_is_given_back_all_the_same(cluster: Members):

@@ -55,6 +55,11 @@ class GivingBack:
         self.all_handed_over = False
         """Whether, at the last look, all was handed over and is served by the others."""
 
+    @property
+    def is_under_way(self) -> bool:
+        """Whether, at the last look, something was offered, or handed over and not served yet."""
+        return bool(self._offered) or any(self._handed.values())
+
     def leads(self, row: PartitionRow) -> bool:
         """Return whether the broker decides in a partition: it leads it, and has not offered it."""
         return row.leader == self._broker_id and not (self._offered and _key(row) in self._offered)

@@ -12,7 +12,7 @@ anything that follows from it is done.
 from __future__ import annotations
 
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -251,6 +251,7 @@ class ClusterMember:
         """What the broker has offered to preferred leaders."""
         self._give = False  # whether something may have changed of what is to be given back
         self._gave_ms = -1
+        self._given: Counter[int] = Counter()  # partitions by who was given them, since that was said
         self._retry_ms: int | None = None
         self._settled: tuple[Image | None, bool]  # by which it was looked at last, whether all was loaded
         self._settled = (None, False)
@@ -412,6 +413,7 @@ class ClusterMember:
         self._hosting.resume(anew=anew)
 
     def _exit(self, sentence: str) -> None:
+        self._say_given()
         self._attempt = 0
         if self._membership is not None:
             self._membership.close()
@@ -498,6 +500,8 @@ class ClusterMember:
             offers = giving.due(self._applied, now_ms, self.lifecycle.seen.served, self._hosting.weigh)
         for offer in offers:
             self._hosting.release(offer.partitions, partial(self._offer, giving, offer))
+        if not giving.is_under_way:
+            self._say_given()
         if giving.all_handed_over and self.lifecycle.hands_over:
             self._happen(self.lifecycle.handed_over)
 
@@ -522,7 +526,7 @@ class ClusterMember:
             giving.answered(offer, answer if isinstance(answer, Changed | NotChanged) else None)
             if isinstance(answer, Changed):
                 if offer.to != offer.broker_id:  # else it takes back what came to nothing
-                    log.info("gave %s to broker %d", counted(len(offer.partitions), "partition"), offer.to)
+                    self._given[offer.to] += len(offer.partitions)
                 self._change_made(answer.version)
             else:
                 self._retry_ms = self._clock() + RETRY_MS
@@ -531,6 +535,12 @@ class ClusterMember:
         log.debug("asks the engine for %s", offer)
         self._changes.send(offer, answered)
         self._arm_next()
+
+    def _say_given(self) -> None:
+        """Say in the log what was given away, in one line for each broker: it goes a few at a time."""
+        for broker_id, count in sorted(self._given.items()):
+            log.info("gave %s to broker %d", counted(count, "partition"), broker_id)
+        self._given.clear()
 
     def _arm_next(self) -> None:
         if self._acting:
