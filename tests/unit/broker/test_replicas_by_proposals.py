@@ -11,6 +11,7 @@ from uuid import UUID
 
 import pytest
 
+from coterie.broker.api import replicas
 from coterie.broker.cluster.changes import (
     CreateTopics,
     DeleteTopics,
@@ -282,6 +283,32 @@ def test_an_election_that_takes_too_long_is_answered_so(rig: ClusterRig):
 
     assert elected(asked) == {("flights", 0): ("request_timed_out", "The request timed out.")}
     give(rig, 0, 1)  # and once only
+
+
+def test_an_election_of_many_looks_with_each_news_at_one_of_them(
+    rig: ClusterRig, monkeypatch: pytest.MonkeyPatch
+):
+    """It looked at all: 2.5 million looks for 5,000 partitions that are given ten at a time."""
+    many, numbers = UUID(int=2), range(50)
+    rig.change(CreateTopics((NewTopic(many, "many", ((1, 2),) * len(numbers)),)))
+    keys = tuple(PartitionKey(many, number, 0) for number in numbers)
+    rig.change(GiveLeadership(1, rig.epochs[1], keys, 2))
+    rig.hear()
+    looks, look = 0, replicas._refuse_election
+
+    def counted(*words: Any, **named: Any) -> Any:
+        nonlocal looks
+        looks += 1
+        return look(*words, **named)
+
+    monkeypatch.setattr(replicas, "_refuse_election", counted)
+    asked = begin_election(rig, {"many": tuple(numbers)})
+    for number in reversed(numbers):
+        rig.change(GiveLeadership(2, rig.epochs[2], (PartitionKey(many, number, 1),), 1))
+        rig.hear()
+
+    assert set(elected(asked).values()) == {NONE}
+    assert looks <= 4 * len(numbers)
 
 
 def test_a_preferred_leader_that_does_not_live_is_not_elected(rig: ClusterRig):

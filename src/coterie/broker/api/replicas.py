@@ -153,14 +153,13 @@ def _elect(
     refusal = yield from parts.replica_changes.elect(names)
     if refusal is not None:
         return dict.fromkeys(names, refusal)
-    while True:
-        found = {name: _refuse_election(parts, name, PREFERRED) for name in names}
-        waiting = [name for name, one in found.items() if one is None]
-        if not waiting or parts.clock.now_ms() >= by_ms:
-            break
-        yield _news_or_late(parts, by_ms)
-    late = dict.fromkeys(waiting, NOT_IN_TIME)
-    return {name: None if one == NOT_NEEDED else one for name, one in found.items()} | late
+    answers: dict[TopicPartition, Refusal | None] = {}
+    for name in names:  # by turns: to look at all of them again with each news takes time as their square
+        while (found := _refuse_election(parts, name, PREFERRED)) is None and parts.clock.now_ms() < by_ms:
+            yield _news_or_late(parts, by_ms)
+        answers[name] = NOT_IN_TIME if found is None else None if found == NOT_NEEDED else found
+        yield None
+    return answers
 
 
 def _news_or_late(parts: Parts, by_ms: int) -> Until:
