@@ -506,3 +506,31 @@ def test_a_change_that_takes_a_broker_longer_than_a_request_of_a_command_may_is_
 
     assert (created.name, created.partitions) == ("t", 3)
     assert brokers.changes == [1, 1]
+
+
+class ElectionsInTheirTime(CutOffBrokers):
+    """An election is answered when the time that it was given is over."""
+
+    def answering(self, broker_id):
+        answer = super().answering(broker_id)
+
+        def react(header, request):
+            if header.api_key == ApiKey.ELECT_LEADERS:
+                answers = self.brokers[broker_id - 1].may_answer
+                answers.clear()
+                asyncio.get_running_loop().call_later(request.timeout.total_seconds(), answers.set)
+            return answer(header, request)
+
+        return react
+
+
+def test_elections_that_take_longer_than_a_request_may_are_told_of_by_partition_and_asked_for_once():
+    """Each try was given up just before its answer came: `balance` of very many partitions ended so."""
+    brokers = ElectionsInTheirTime(1, 1)
+
+    async def command():
+        async with brokers, command_admin(brokers) as admin:
+            return await admin.elect_leaders([T0])
+
+    assert run_hurried(command()) == {T0: Code.REQUEST_TIMED_OUT}
+    assert brokers.changes == [1]

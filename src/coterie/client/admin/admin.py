@@ -155,7 +155,8 @@ class Admin(HintsAtMethods):
         ELECTION_NOT_NEEDED, they are already.
         """
         wanted = sorted(many(partitions))
-        change = requests.elect_leaders(wanted, timeout_ms=self._timeout_ms)
+        # A broker answers when all is done, or late: while this still waits for it, or nobody hears of any.
+        change = requests.elect_leaders(wanted, timeout_ms=self._timeout_ms * 4 // 5)
         return await self._brokers.change("ElectLeaders", change, done={}, codes_in=dict.values)
 
     # -- topics
