@@ -21,6 +21,7 @@ from coterie.cli.moves import (
     insist_on_moves,
     kept,
     moves_of,
+    moves_stopped,
     placed,
     settled,
     until_away,
@@ -28,6 +29,7 @@ from coterie.cli.moves import (
 )
 from coterie.cli.numbers import Number, WholeNumber
 from coterie.cli.options import AskCluster, CommandResult, asks_cluster, complete_topic, names_in_cluster
+from coterie.cli.output import saying_what_is_left
 from coterie.cli.tables import by_topic, partitions_text, table
 
 if TYPE_CHECKING:
@@ -143,6 +145,13 @@ def counts_of(topics: Sequence[DescribedTopic]) -> tuple[Counter[int], Counter[i
     partitions = [one for topic in topics for one in topic.partitions]
     leads = Counter(one.leader for one in partitions)
     return leads, Counter(broker_id for one in partitions for broker_id in one.replicas)
+
+
+def busy(topics: Sequence[DescribedTopic]) -> set[int]:
+    """Return the brokers that are replicas, or lead without it: what was moved away from them is handed over
+    by and by.
+    """
+    return {broker_id for counts in counts_of(topics) for broker_id, count in counts.items() if count}
 
 
 def lines_of_one_address(found: ClusterInfo) -> Iterator[str]:
@@ -278,7 +287,7 @@ def drain_command(
 
     leaving = sorted({*broker_ids})
 
-    async def drain(admin: Admin) -> tuple[Moved, set[int]]:
+    async def drain(admin: Admin) -> tuple[Moved, set[int], set[int]]:
         found, topics = await cluster_to_change(admin)
         for one in leaving:
             if all(broker.broker_id != one for broker in found.brokers):
@@ -289,21 +298,24 @@ def drain_command(
         held = {broker for broker, count in counts_of(topics)[1].items() if count}
         await carry_out(admin, moves, dry_run=dry_run)
         if dry_run:
-            return Moved(moves, []), held
+            return Moved(moves, []), held, busy(topics)
         where = f"on {brokers_text(leaving)}"
         there = kept(topics, await until_away(admin, leaving, moves, topics, timeout_s, where))
-        return moves_of(moves, there), held
+        return moves_of(moves, there), held, busy(topics)
 
-    (moves, deleted), held = ask(drain)
+    with saying_what_is_left(lambda: moves_stopped(dry_run=dry_run)):
+        (moves, deleted), held, had = ask(drain)
     lines = [NOTHING_MOVED] if dry_run else []
     lines += [*lines_of(moves), *lines_of_fewer(moves), *lines_of_empty(moves, held, leaving)]
-    lines += [*lines_of_deleted(deleted), line_of_drained(leaving, held, dry_run=dry_run)]
+    lines += [*lines_of_deleted(deleted), line_of_drained(leaving, had, dry_run=dry_run)]
     return CommandResult({"brokers": leaving, "moved": documents_of(moves), "dry_run": dry_run}, lines)
 
 
-def line_of_drained(leaving: Sequence[int], held: Collection[int], *, dry_run: bool) -> str:
-    """Return the line about brokers that are drained, or would be, and which of them `held` none before."""
-    empty = [one for one in leaving if one not in held]
+def line_of_drained(leaving: Sequence[int], had: Collection[int], *, dry_run: bool) -> str:
+    """Return the line about brokers that are drained, or would be, and which of them are none of those that
+    `had` some before.
+    """
+    empty = [one for one in leaving if one not in had]
     line = f"{brokers_text(leaving)} {'would hold' if dry_run else hold(leaving)} no partitions"
     if not empty:
         return line
@@ -392,7 +404,8 @@ def balance_command(
         there_moves, deleted = moves_of(moves, there)
         return balanced._replace(moves=there_moves, deleted=deleted)
 
-    found = ask(balance, topics=only_topics)
+    with saying_what_is_left(lambda: moves_stopped(dry_run=dry_run)):
+        found = ask(balance, topics=only_topics)
     elected = [{**name._asdict(), "leader": leader} for name, leader in found.elected.items()]
     waiting = [{"broker": one, "preferred": count} for one, count in found.waiting.items()]
     return CommandResult(

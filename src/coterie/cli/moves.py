@@ -93,6 +93,16 @@ def kept(before: Sequence[DescribedTopic], now: Sequence[DescribedTopic]) -> lis
     return [one for one in now if one.name in ids and ids[one.name] == one.topic_id]
 
 
+def moves_stopped(*, dry_run: bool) -> str:
+    """Return the sentence about a command that was stopped before all had moved."""
+    if dry_run:
+        return "stopped; nothing is moved"
+    return (
+        "stopped: what the brokers were asked to move by then goes on moving; run the command again to wait"
+        " for it, or see how far it is with `coterie cluster describe`"
+    )
+
+
 class Left(NamedTuple):
     """The partitions that are waited for, and those that came after the moves were decided, and stay."""
 

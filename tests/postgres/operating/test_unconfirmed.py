@@ -20,6 +20,7 @@ from coterie.storage.postgres.connecting import DatabaseAddress, connect
 from coterie.storage.postgres.starting import OpenedStore, open_store
 
 from ..rigs.directories import Step, Writer
+from .test_stopped_transfer import take_interrupts
 
 pytestmark = pytest.mark.interop
 
@@ -112,6 +113,7 @@ def test_a_command_says_that_its_own_write_is_not_confirmed(
         [sys.executable, "-m", "coterie", "store", *map(str, words), empty.url + WAITS],
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=take_interrupts,
     )
     assert running.stderr is not None
 

@@ -12,6 +12,7 @@ from coterie.cli.cluster import (
     NOTHING_MOVED,
     WithoutLeader,
     balanced_by,
+    busy,
     idle_brokers,
     line_of_drained,
     lines_of,
@@ -155,6 +156,14 @@ def test_a_dry_run_says_what_would_be():
     assert line_of_drained([1, 2], {1, 3}, dry_run=True) == (
         "brokers 1, 2 would hold no partitions; broker 2 held none"
     )
+
+
+def test_a_broker_that_still_leads_what_was_moved_away_from_it_is_not_said_to_have_held_none():
+    """Found by a breaker: so it was of one that led a thousand, when a stopped drain was run again."""
+    topics = led_by((3, (1,)), (2, (2,)))
+
+    assert busy(topics) == {1, 2, 3}
+    assert line_of_drained([3], busy(topics), dry_run=False) == "broker 3 holds no partitions"
 
 
 def test_balance_gives_replicas_as_asked_and_each_broker_its_share_in_one_move():

@@ -2,6 +2,9 @@
 
 import asyncio
 import signal
+import socket
+import subprocess
+import sys
 
 import click
 import pytest
@@ -91,3 +94,36 @@ def test_ctrl_c_while_the_words_of_the_command_are_read_ends_it_without_a_word(
 
     assert ended.value.code == 130
     assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("words", [("drain", "3"), ("balance",)])
+def test_partitions_that_a_stopped_command_has_asked_to_move_are_said_to_go_on(
+    words: tuple[str, ...], number: signal.Signals, code: int
+):
+    """Found by a breaker: it ended without a word, and a thousand went on moving."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        running = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "coterie",
+                "cluster",
+                *words,
+                "-b",
+                f"127.0.0.1:{silent.getsockname()[1]}",
+            ],
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # also beneath `&`
+        )
+        connection, _ = silent.accept()
+        with connection:  # it waits for an answer
+            running.send_signal(number)
+            _, said = running.communicate(timeout=60)
+
+    assert running.returncode == code
+    assert said.startswith(
+        "coterie: stopped: what the brokers were asked to move by then goes on moving; run the"
+    )
+    assert said.count("\n") == 1
