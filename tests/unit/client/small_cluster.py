@@ -151,6 +151,8 @@ class SmallCluster(SmallBrokers):
             code = Code.NOT_LEADER_OR_FOLLOWER
         elif asked.current_leader_epoch != self.epoch:
             code = Code.FENCED_LEADER_EPOCH
+        elif asked.fetch_offset > len(self.log.epochs):
+            code = Code.OFFSET_OUT_OF_RANGE
         elif self.preferred in (-1, node_id) or not rack:
             records = self.log.read(asked.fetch_offset)
         return build(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from hurried_loop import run_hurried
 from small_cluster import SESSION_ID, Log, SmallCluster, until
 
 from coterie.base.codes import Code
@@ -84,6 +85,101 @@ def test_a_log_that_has_nothing_in_common_is_read_as_the_policy_says():
             return await take(consumer, 3)
 
     assert asyncio.run(scenario()) == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("policy", "log_then", "told"),
+    [
+        ("earliest", Log(1, 1, 4), "goes on at offset 2, where their logs part"),
+        ("latest", Log(1, 1, 4), "goes on at offset 2, where their logs part"),
+        ("earliest", Log(2, 2, 2), "goes on at offset 0, as auto_offset_reset=earliest says"),
+        ("latest", Log(2, 2, 2), "goes on at offset 3, as auto_offset_reset=latest says"),
+    ],
+)
+def test_one_line_says_from_where_to_where_reading_goes_when_what_was_read_is_lost(
+    policy: str, log_then: Log, told: str, caplog: pytest.LogCaptureFixture
+):
+    first = Log(1, 1, 3, 3) if "part" in told else Log(6, 6, 6, 6)
+
+    async def scenario():
+        async with SmallCluster(first) as cluster, a_consumer(cluster, auto_offset_reset=policy) as consumer:
+            consumer.assign([T0])
+            consumer.seek(T0, 0)
+            await take(consumer, 4)
+            cluster.elect(2, log_then, epoch=7)
+            await until(lambda: any("lacks" in line for line in caplog.messages))
+
+    asyncio.run(scenario())
+
+    lines = [line for line in caplog.messages if "goes on" in line or "lacks" in line]
+    assert lines == [f"t-0: the new leader lacks what was read before offset 4; {told}"]
+
+
+def test_a_position_that_no_log_has_is_told_of_with_where_reading_goes_on(caplog: pytest.LogCaptureFixture):
+    async def scenario():
+        async with SmallCluster(Log(3, 3)) as cluster, a_consumer(cluster) as consumer:
+            consumer.assign([T0])
+            consumer.seek(T0, 9)
+            return await take(consumer, 2)
+
+    assert asyncio.run(scenario()) == [0, 1]
+    assert [line for line in caplog.messages if "goes on" in line] == [
+        "t-0: its log has no offset 9; goes on at offset 0, as auto_offset_reset=earliest says"
+    ]
+
+
+def test_partitions_without_a_leader_are_told_of_ever_more_seldom_and_when_they_are_read_again(
+    caplog: pytest.LogCaptureFixture,
+):
+    async def scenario():
+        async with (
+            SmallCluster(Log(3, 3)) as cluster,
+            a_consumer(cluster, retry_backoff_max_ms=500) as consumer,
+        ):
+            consumer.assign([T0])
+            got = await take(consumer, 2)
+            cluster.elect(-1, Log(3, 3), epoch=3)
+            await asyncio.sleep(55)
+            cluster.elect(2, Log(3, 3, 4), epoch=4)
+            return got + await take(consumer, 1)
+
+    assert run_hurried(scenario()) == [0, 1, 2]
+    *away, back = [line for line in caplog.messages if "nothing is read" in line or "again, after" in line]
+    waited = [int(line.removeprefix("nothing is read for ").partition(" s of t-0 (")[0]) for line in away]
+    assert waited == pytest.approx([5, 10, 20, 40], rel=0.2)
+    assert away[0].endswith(
+        "(LEADER_NOT_AVAILABLE: the partition has no leader just now: its broker has died, or does not reach"
+        " its database); asked again and again"
+    )
+    assert int(back.removeprefix("all is read again, after ").removesuffix(" s")) == pytest.approx(55, abs=2)
+
+
+def test_a_leader_that_is_away_for_moments_is_not_told_of(caplog: pytest.LogCaptureFixture):
+    async def scenario():
+        async with SmallCluster(Log(3)) as cluster, a_consumer(cluster) as consumer:
+            consumer.assign([T0])
+            await take(consumer, 1)
+            cluster.elect(-1, Log(3), epoch=3)
+            await asyncio.sleep(3)
+            cluster.elect(2, Log(3, 4), epoch=4)
+            return await take(consumer, 1)
+
+    assert run_hurried(scenario()) == [1]
+    assert [line for line in caplog.messages if "read" in line] == []
+
+
+def test_a_partition_that_there_is_not_is_told_of_at_once(caplog: pytest.LogCaptureFixture):
+    async def scenario():
+        async with SmallCluster(Log(3)) as cluster, a_consumer(cluster) as consumer:
+            consumer.assign([TopicPartition("t", 7)])
+            await asyncio.sleep(1)
+
+    run_hurried(scenario())
+
+    assert [line for line in caplog.messages if "nothing is read" in line] == [
+        "nothing is read of t-7 (the topic has 1 partition, from 0 on; more may be added);"
+        " asked again and again"
+    ]
 
 
 def test_without_a_policy_the_application_decides():

@@ -76,6 +76,8 @@ class FetchState:
         self.replica_until = 0.0
         self.reset: str | None = None
         """Set while the position must come from the reset policy, not from what is committed."""
+        self.lacking = ""
+        """What the log lacks, for which the position is reset: it is told of with where reading goes on."""
         self.ends: Ends | None = None
         self.buffered = 0
         """Bytes fetched and not yet handed out, as they came."""
@@ -117,6 +119,7 @@ class FetchState:
         self.fetch_at = offset or 0
         self.epoch = self.fetched_epoch = epoch
         self.checked_in = -1
+        self.lacking = ""
         self.jumps += 1
         self.failure = None
         self.buffered = 0

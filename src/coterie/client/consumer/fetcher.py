@@ -13,12 +13,14 @@ from typing import Any
 from coterie.base.codes import Code
 from coterie.base.errors import Corrupt, CoterieError, RefusedBy
 from coterie.base.ids import OffsetAndMetadata, TopicPartition
+from coterie.client.consumer.blocks import keep_blocks
 from coterie.client.consumer.broker_fetch import BrokerFetch, Fetchable, request_of
 from coterie.client.consumer.fetch_session import SESSION_CODES, Ask, FetchPosition
 from coterie.client.consumer.fetch_state import Ends, Fetched, FetchedFrom, FetchState, Finish
 from coterie.client.consumer.positions import Start, unled
 from coterie.client.consumer.records import Decode, PlainRows, compiled_rows
-from coterie.client.consumer.truncation import epoch_ends, settle
+from coterie.client.consumer.truncation import epoch_ends, settle, tell_of_reset
+from coterie.client.consumer.unread import Unread, refusal
 from coterie.client.errors import RETRIABLE, ClientTimeout, Closed, Disconnected, MissingLibrary
 from coterie.client.net.addresses import Address
 from coterie.client.net.cluster import Cluster
@@ -36,8 +38,6 @@ LAST_WORD_S = 1.0
 # Reading so many records one by one in Python, of batches that the compiled reader would take, has cost what
 # loading that would.
 COMPILED_AFTER = 1_000_000
-# The largest block that glibc learns from, but for what it puts around it.
-LARGEST_BLOCK = (32 << 20) - 65_536
 
 
 class Fetcher:
@@ -55,12 +55,9 @@ class Fetcher:
         self._arrived: deque[FetchState] = deque()
         """Partitions of which something has come, each once, oldest first."""
         self._listed: set[TopicPartition] = set()
-        self._came = asyncio.Event()
-        self._moved = asyncio.Event()
-        self._placed = asyncio.Event()
+        self._came, self._moved, self._placed = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._brokers: dict[Address, BrokerFetch] = {}
-        self._leaderless: list[TopicPartition] = []
-        """What nothing could be read of when leaders were last looked for."""
+        self._unread = Unread(self._clock.time)
         self._failure: BaseException | None = None
         """What ended a task: raised again and again."""
         self._trouble: CoterieError | None = None
@@ -79,6 +76,7 @@ class Fetcher:
         for gone in self.states.keys() - wanted:
             self.buffered -= self.states.pop(gone).buffered
             self._listed.discard(gone)
+            self._unread.forget([gone])
         self._arrived = deque(state for state in self._arrived if state.at in self.states)
         for new in wanted - self.states.keys():
             self.states[new] = FetchState(new)
@@ -338,10 +336,10 @@ class Fetcher:
             topic = found.topics.get(state.at.topic)
             if topic is not None and topic.code and topic.code not in RETRIABLE:
                 self._refuse(state, RefusedBy(topic.code, f"metadata of topic {state.at.topic}"))
-        missing = [state.at for state in lost if state.leader is None and state.failure is None]
-        if missing and missing != self._leaderless:
-            log.warning("nothing is read now of %s", "; ".join(unled(at, found.topics) for at in missing))
-        self._leaderless = missing
+        missing = [state for state in lost if state.leader is None and state.failure is None]
+        why = {state: unled(state.at, found.topics) for state in missing}
+        unknown = {found.why_without_leader(state.at) for state in missing} - {Code.LEADER_NOT_AVAILABLE}
+        self._unread.lacks(why, at_once=bool(unknown))
         return not missing
 
     async def _find_positions(self) -> bool:
@@ -371,6 +369,7 @@ class Fetcher:
                 case OffsetAndMetadata(offset=offset, leader_epoch=epoch):
                     state.jump(offset, epoch)
                 case int(offset):
+                    tell_of_reset(state, offset)
                     state.jump(offset)
         self._placed.set()
         return True
@@ -385,13 +384,15 @@ class Fetcher:
         if not asked:
             return True
         found = await epoch_ends(self.cluster, asked)
-        well = True
+        well, unread = True, dict[FetchState, str]()
         for state, jumps in asked.items():
             if self.states.get(state.at) is not state or state.jumps != jumps:
                 continue
             end = found.get(state.at)
             if end is None or end.code in LEADER_CODES:
                 well = False
+                if end is not None:
+                    unread[state] = refusal(end.code)
                 self._look_again(state)
             elif end.code:
                 self._refuse(state, RefusedBy(end.code, f"OffsetForLeaderEpoch of {state.at}"))
@@ -400,6 +401,7 @@ class Fetcher:
                 settle(state, end, policy=self.settings.auto_offset_reset)
                 self.buffered += state.buffered
                 well = well and state.position is not None and not state.needs_epoch_check
+        self._unread.lacks(unread)
         self._came.set()
         return well
 
@@ -483,6 +485,7 @@ class Fetcher:
         except (Disconnected, ClientTimeout) as error:
             log.info("fetch: %s", error)
             self._lost(node)
+            self._unread.lacks(dict.fromkeys(partitions.values(), str(error)))
             return False
         except CoterieError as error:
             self._lost(node)
@@ -493,6 +496,8 @@ class Fetcher:
             node.session.failed(code)
             if code in SESSION_CODES or code in LEADER_CODES:
                 log.info("fetch from %s: %s", node.address, code.name)
+                if code not in SESSION_CODES:
+                    self._unread.lacks(dict.fromkeys(partitions.values(), refusal(code)))
                 return code in SESSION_CODES
             self._report(RefusedBy(code, f"Fetch from {node.address}"))
             return False
@@ -518,7 +523,7 @@ class Fetcher:
         self, node: BrokerFetch, answer: Any, asked: Mapping[FetchState, tuple[int, FetchPosition]]
     ) -> bool:
         """Take each partition's part of an answer; return whether no part must wait for another try."""
-        well = True
+        well, unread = True, dict[FetchState, str]()
         for topic in answer.responses:
             for part in topic.partitions:
                 at = TopicPartition(topic.topic, part.partition_index)
@@ -533,8 +538,12 @@ class Fetcher:
                 code = Code(part.error_code)
                 if code:
                     well = self._refused(state, code) and well
+                    if code in LEADER_CODES:
+                        unread[state] = refusal(code)
                 else:
                     self._add(state, part)
+        self._unread.lacks(unread)
+        self._unread.reads(state.at for state in asked if state.source == node.address)
         return well
 
     def _add(self, state: FetchState, part: Any) -> None:
@@ -584,15 +593,7 @@ class Fetcher:
         elif state.waiting:
             return False
         else:
+            lacking = f"its log has no offset {state.fetch_at}"
             self.jump(state, None, reset=self.settings.auto_offset_reset)
+            state.lacking = lacking
         return True
-
-
-def keep_blocks(most: int) -> None:
-    """Let the process keep freed memory, so many bytes at most, for the next fetches: where glibc allocates.
-
-    It hands large blocks back to the system at once, and new ones come page by page: a fourth of what reading
-    records of 1 kB takes. When a block was freed it keeps those of up to that size, and twice as much in all
-    (mallopt(3), M_MMAP_THRESHOLD). No page of this one is touched: bytes are zero as they come.
-    """
-    bytes(min(most // 2, LARGEST_BLOCK))

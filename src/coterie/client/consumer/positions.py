@@ -3,9 +3,10 @@
 from collections.abc import Callable, Mapping
 
 from coterie.base.codes import Code
-from coterie.base.errors import CoterieError, RefusedBy
+from coterie.base.errors import CoterieError
 from coterie.base.ids import OffsetAndMetadata, TopicPartition
 from coterie.base.plain import counted
+from coterie.client.consumer.unread import refusal
 from coterie.client.errors import NoOffset
 from coterie.client.net import messages
 from coterie.client.net.cluster import Cluster
@@ -66,8 +67,7 @@ def unled(at: TopicPartition, topics: Mapping[str, messages.TopicInfo]) -> str:
     """Return why nothing can be read of a partition that has no known leader."""
     topic = topics.get(at.topic)
     if topic is None or not topic.leaders:
-        code = Code.UNKNOWN_TOPIC_OR_PARTITION if topic is None or not topic.code else topic.code
-        return f"{at}: {RefusedBy(code)}"
+        return refusal(Code.UNKNOWN_TOPIC_OR_PARTITION if topic is None or not topic.code else topic.code)
     if at.partition not in topic.leaders:
-        return f"{at}: the topic has {counted(len(topic.leaders), 'partition')}, from 0 on; more may be added"
-    return f"{at}: {RefusedBy(Code.LEADER_NOT_AVAILABLE)}"
+        return f"the topic has {counted(len(topic.leaders), 'partition')}, from 0 on; more may be added"
+    return refusal(Code.LEADER_NOT_AVAILABLE)

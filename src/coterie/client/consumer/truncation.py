@@ -55,13 +55,22 @@ def settle(state: FetchState, end: EpochEnd, *, policy: str) -> None:
     if position != state.fetch_at or epoch != state.fetched_epoch:
         state.jump(position, epoch)
         return
-    log.warning("%s: the new leader lacks what was read before offset %d", state.at, position)
+    lacking = f"the new leader lacks what was read before offset {position}"
     if policy == "none":
+        log.warning("%s: %s", state.at, lacking)
         place = OffsetAndMetadata(position, epoch)
         state.failure = LogTruncated(state.at, place, end.offset if known else None)
     elif known:
+        log.warning("%s: %s; goes on at offset %d, where their logs part", state.at, lacking, end.offset)
         state.jump(end.offset, end.epoch)
         state.checked_in = state.leader_epoch
     else:
         state.jump(None)
-        state.reset = policy
+        state.reset, state.lacking = policy, lacking
+
+
+def tell_of_reset(state: FetchState, offset: int) -> None:
+    """Say where a partition goes on whose log lacks what was read, or what was to be read next."""
+    if state.lacking:
+        words = "%s: %s; goes on at offset %d, as auto_offset_reset=%s says"
+        log.warning(words, state.at, state.lacking, offset, state.reset)
