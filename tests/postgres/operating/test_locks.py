@@ -185,6 +185,21 @@ def test_a_departure_that_the_image_refuses_says_nothing_about_the_lock(
     assert len([line for line in caplog.messages if "is not made" in line]) == 1
 
 
+def test_a_heartbeat_that_is_refused_says_nothing_about_the_lock(
+    stage: PostgresStage, holder: Holder, server: Server, caplog: pytest.LogCaptureFixture
+):
+    broker = Broker(stage)
+    holder.holds("SELECT FROM coterie.cluster FOR UPDATE")
+    for _ in range(2):
+        broker.ask(create(1))
+        server.sql(stage.database, "ALTER TABLE coterie.brokers RENAME seen TO sight")
+        assert isinstance(broker.ask(BrokerHeartbeat(1, 1, 0)), Refused)
+        server.sql(stage.database, "ALTER TABLE coterie.brokers RENAME sight TO seen")
+    holder.lets_go()
+
+    assert len([line for line in caplog.messages if "is not made" in line]) == 1
+
+
 def test_a_session_that_a_lock_keeps_from_being_opened_ends_as_soon_as_a_statement_does(
     stage: PostgresStage, holder: Holder
 ):

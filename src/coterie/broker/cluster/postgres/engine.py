@@ -308,7 +308,8 @@ class PostgresSession:
 
         def refused(failed: Failed) -> None:
             if failed.sqlstate != LOCKED:
-                self._engine.note_unlocked()
+                if is_change:
+                    self._engine.note_unlocked()
                 answered(Refused(f"{failed.message} ({failed.sqlstate})"))
                 return
             if not is_change:
