@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from coterie.cli.history import command
+from coterie.cli.history.what_if import lines
 from coterie.history.tables import History
 from coterie.simulate.values import BadScript
 from coterie.simulate.what_if.replay import Change, best_reading, foretold, replayed
@@ -61,6 +62,20 @@ def test_a_rolling_restart_of_static_members_is_no_rebalance():
 
     assert (was.setting, was.rebalances) == (AS_RECORDED, 9)
     assert (what_if.rebalances, what_if.causes) == (5, ("member-joined 4", "session-expired 1"))
+
+
+def test_the_record_has_the_moves_that_its_history_has_also_those_to_a_process_that_was_started_again():
+    """It had none, beside a text that said `2 moves of a partition` of the same group."""
+    tale = Tale().formed(0, {"a/1": (0, 1), "b/1": (2, 3)}).commit(500, 60_000, 0, 1, 2, 3)
+    tale.formed(70_000, {"b/1": (2, 3), "a/2": (0, 1)}).commit(70_500, 130_000, 0, 1, 2, 3)
+    history = tale.told()
+
+    (said,) = lines([history], ["session.timeout.ms=20000"], as_json=False)
+
+    assert len(history.moves) == 2
+    (record,) = (line.split() for line in said.splitlines() if "(the record)" in line)
+    assert record[-1] == "2"
+    assert "2 of 2 moves recorded went to a process that was started again" in said
 
 
 @captured

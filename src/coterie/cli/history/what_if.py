@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from coterie.base.plain import plain, plain_json
+from coterie.base.plain import counted, plain, plain_json
 from coterie.cli.tables import table
 
 if TYPE_CHECKING:
@@ -38,11 +38,11 @@ def lines(histories: Iterable[History], asked: Sequence[str], *, as_json: bool) 
         if as_json:
             yield from (plain_json(json.dumps(row._asdict(), ensure_ascii=False)) for row in rows)
         else:
-            yield text(rows)
+            yield text(rows, len(history.moves))
 
 
-def text(rows: Sequence[WhatIf]) -> str:
-    """Return a group's answers as a table."""
+def text(rows: Sequence[WhatIf], moves: int) -> str:
+    """Return a group's answers as a table; `moves` is how many partitions its history says were moved."""
     from coterie.history.advice import BELIEVED
 
     first = rows[0]
@@ -53,11 +53,21 @@ def text(rows: Sequence[WhatIf]) -> str:
     head = f"{name}: fidelity {first.fidelity:.0%}, {matched}, which has {first.replayed_rebalances}"
     head += f"; its stand-still is off by {first.stood_still_error:.0%}"
     was = ("(the record)", first.recorded_rebalances, seconds(first.recorded_stood_still_ms), None)
-    cells = [(*was, first.recorded_moves, ""), *(cells_of(row) for row in rows)]
+    cells = [(*was, moves, ""), *(cells_of(row) for row in rows)]
     doubt = ["  not to be relied on: the replay is too far from the record"] * (first.fidelity < BELIEVED)
     note = [f"  {plain(first.note)}"] * bool(first.note)
+    if moves > first.recorded_moves:
+        note.append(f"  {same_place_text(moves, moves - first.recorded_moves)}")
     body = table(HEAD, cells, indent="  ")
     return "\n".join([click.style(head, bold=True), *note, *doubt, *body, *verdict(rows[1:])]) + "\n"
+
+
+def same_place_text(moves: int, same: int) -> str:
+    """Return why the rows of replays have other moves than the record."""
+    return (
+        f"{same:,} of {counted(moves, 'move')} recorded went to a process that was started again, or that came"
+        " for the one before: a replay counts none of these"
+    )
 
 
 def verdict(answers: Sequence[WhatIf]) -> list[str]:
