@@ -56,16 +56,16 @@ def text(rows: Sequence[WhatIf], moves: int) -> str:
     cells = [(*was, moves, ""), *(cells_of(row) for row in rows)]
     doubt = ["  not to be relied on: the replay is too far from the record"] * (first.fidelity < BELIEVED)
     note = [f"  {plain(first.note)}"] * bool(first.note)
-    if moves > first.recorded_moves:
-        note.append(f"  {same_place_text(moves, moves - first.recorded_moves)}")
+    same = moves - first.recorded_moves
+    below = [f"  {same_place_text(moves, same)}"] * (same > 0)
     body = table(HEAD, cells, indent="  ")
-    return "\n".join([click.style(head, bold=True), *note, *doubt, *body, *verdict(rows[1:])]) + "\n"
+    return "\n".join([click.style(head, bold=True), *note, *doubt, *body, *below, *verdict(rows[1:])]) + "\n"
 
 
 def same_place_text(moves: int, same: int) -> str:
     """Return why the rows of replays have other moves than the record."""
     return (
-        f"{same:,} of {counted(moves, 'move')} recorded went to a process that was started again, or that came"
+        f"{same:,} of {counted(moves, 'move')} recorded went to a process that was started again, or came"
         " for the one before: a replay counts none of these"
     )
 
