@@ -35,11 +35,17 @@ from coterie.broker.cluster.statements import (
     ReserveProducerIds,
     Statement,
 )
-from coterie.storage.postgres.connecting import Connections, DatabaseAddress, connect
+from coterie.storage.postgres.connecting import (
+    OTHER_HISTORY,
+    Connections,
+    DatabaseAddress,
+    connect,
+    read_history,
+)
 from coterie.storage.postgres.lane_session import LanePlace, LaneSession
 from coterie.storage.postgres.reading import PostgresReader
 from coterie.storage.postgres.schema import BROKER
-from coterie.storage.remote.reading import LogWanted, StartWanted
+from coterie.storage.remote.reading import LogWanted, RowsWanted, StartWanted, StoredRows
 from coterie.storage.remote.session import Broken, Inserted, Look, Reopened
 
 from .rigs.lane_places import a_chunk
@@ -186,6 +192,35 @@ def test_nothing_is_written_to_tables_that_have_taken_the_place_of_those_that_we
     assert broker.answers[0][1] is None
     assert server.sql(stage.database, ALL_ROWS) == before
     stage.close()
+
+
+def test_nothing_is_read_from_tables_that_have_taken_the_place_of_those_that_were_there(
+    server: Server, with_tables: str
+):
+    """Found by a breaker: a fetch that had waited for a restore's lock had the other cluster's records."""
+    stage = PostgresStage(server, server.new_database(with_tables))
+    Broker(stage, 1).register()
+    history = stage.loop.run_until_complete(_history(stage.connections.address))
+    reader, answers = PostgresReader(stage.connections), list[object]()
+    wanted = RowsWanted(1, 0, 1, max_bytes=1)
+    reader.read_rows(wanted, answers.append, history=history)
+    stage.until(lambda: len(answers) == 1)
+    server.sql(stage.database, REPLACED)
+
+    for number in (2, 3):
+        reader.read_rows(wanted, answers.append, history=history)
+        stage.until(lambda number=number: len(answers) == number)
+
+    assert answers == [StoredRows([], ()), *[Broken(OTHER_HISTORY)] * 2]
+    reader.close()
+    stage.close()
+
+
+async def _history(address: DatabaseAddress) -> str:
+    connection = await connect(address)
+    history = await read_history(connection)
+    connection.terminate()
+    return history
 
 
 def test_whoever_stops_in_the_middle_of_a_change_holds_nobody_up(

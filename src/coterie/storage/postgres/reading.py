@@ -348,7 +348,14 @@ class ReadConnection:
             self._watch_on()
 
     async def _do(self, job: Job[T], history: str, connection: Connection) -> T | Broken:
-        return await job(connection) if self._history == history else Broken(OTHER_HISTORY)
+        """Return the outcome of a job, unless other tables have taken the place of those that it is to read:
+        what waits for the lock of whoever brings a backup back reads what that has brought.
+        """
+        if self._history != history:
+            return Broken(OTHER_HISTORY)
+        found = await job(connection)
+        self._history = await read_history(connection)
+        return found if self._history == history else Broken(OTHER_HISTORY)
 
     def _open(self) -> SerialConnection:
         def opened(history: str) -> None:
