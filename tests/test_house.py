@@ -189,6 +189,8 @@ THIRD_PARTY: dict[str, set[str]] = {
     "deltalake": {"spark"},
     "llvmlite": {"arrow"},
     "prometheus_client": {"spark"},
+    "fastavro": {"spark"},
+    "pyruhvro": {"spark"},
     "pyspark": {"spark", "pyspark_coterie"},
     "uvloop": {"broker", "client"},
     "click": {"cli"},

@@ -60,3 +60,5 @@ def test_the_examples_run(
     assert "# TYPE coterie_group_lag_records gauge" in said
     assert "copied: 4000" in said  # the examples before it have sent more
     assert "as recorded" in said
+    assert "|7      |NULL" in said
+    assert "not in the wire format of a schema registry" in said

@@ -6,7 +6,6 @@ asked for each time.
 
 from __future__ import annotations
 
-import importlib
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -17,6 +16,7 @@ from threading import Lock, Thread
 from typing import Any, ClassVar, TypeAlias
 
 from coterie.base.errors import CoterieError
+from coterie.base.settings.named_functions import function_named
 from coterie.client.errors import WrongSetting
 from coterie.security.bearer import Bearer, NoToken, Token, token_of
 from coterie.security.sasl import AuthenticationFailed, Credentials
@@ -111,20 +111,10 @@ class TokenCredentials:
 
 def provider_of(text: str) -> Provider:
     """Return the function that `package.module:function` names; raises WrongSetting."""
-    module_name, colon, path = text.partition(":")
-    if not (module_name and colon and path):
-        raise WrongSetting(f"{PROVIDER}: {text!r} names no function: write package.module:function")
     try:
-        found: Any = importlib.import_module(module_name)
-        for name in path.split("."):
-            found = getattr(found, name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise WrongSetting(
-            f"{PROVIDER}: {text!r} is not there: {error}; is it on the path of this Python?"
-        ) from error
-    if not callable(found):
-        raise WrongSetting(f"{PROVIDER}: {text!r} is no function, but {type(found).__name__}")
-    return found  # type: ignore[no-any-return]  # callable() says so
+        return function_named(text)
+    except LookupError as error:
+        raise WrongSetting(f"{PROVIDER}: {error.args[0]}") from error
 
 
 @lru_cache(maxsize=MOST_PROVIDERS)

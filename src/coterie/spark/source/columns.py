@@ -22,6 +22,8 @@ class SourceMember(NamedTuple):
 
 
 NO_MEMBER = SourceMember()
+MADE_OF = {"source": ("topic", "partition", "offset"), "deadLetter": ("value",)}
+"""The columns that no record has, and what they are made of."""
 
 
 class TaskRange(NamedTuple):
@@ -35,8 +37,9 @@ class TaskRange(NamedTuple):
 
 
 def columns_to_decode(columns: Sequence[str]) -> set[str]:
-    """Return the columns to decode for these; `source` is made of three others."""
-    return {*columns, "topic", "partition", "offset"} if "source" in columns else {*columns}
+    """Return the columns to decode for these: `source` is made of three others, `deadLetter` of the value."""
+    made_of = [one for name, others in MADE_OF.items() if name in columns for one in others]
+    return {*columns, *made_of} - MADE_OF.keys()
 
 
 def select_columns(

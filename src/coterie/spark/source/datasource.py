@@ -4,6 +4,8 @@ Spark starts a process to look sources up and another to ask for the schema: nei
 module, so the readers are imported where they are made.
 """
 
+from typing import Any
+
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -55,6 +57,11 @@ TYPES = {
 }
 
 
+def value_metadata(schema: StructType) -> dict[str, Any]:
+    """Return the metadata of the column `value`, where there is one."""
+    return next((dict(one.metadata) for one in schema.fields if one.name == "value"), {})
+
+
 class CoterieDataSource(DataSource):
     """Kafka topics in the columns of Spark's own source, and a streaming query as a member of its group."""
 
@@ -65,15 +72,28 @@ class CoterieDataSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the columns that the options ask for."""
-        columns = columns_of(Options(SOURCE_OPTIONS, dict(self.options)))
-        return StructType([StructField(name, TYPES[name]) for name in columns])
+        options = Options(SOURCE_OPTIONS, dict(self.options))
+        columns = columns_of(options)
+        types = TYPES
+        metadata: dict[str, Any] = {}
+        if options["value.format"] is not None or options["deadLetterColumn"]:
+            from coterie.spark.values.columns import DEAD_LETTER, value_column
+
+            value_type, metadata = value_column(options)
+            types = {**TYPES, "value": value_type, "deadLetter": DEAD_LETTER}
+        return StructType(
+            [
+                StructField(name, types[name], metadata=metadata if name == "value" else None)
+                for name in columns
+            ]
+        )
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch query."""
         from coterie.spark.source.batch import BatchReader, FilteringReader
         from coterie.spark.source.options import parse
 
-        options = parse(dict(self.options), streaming=False)
+        options = parse(dict(self.options), streaming=False, value_metadata=value_metadata(schema))
         return FilteringReader(options) if options.pushdown else BatchReader(options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -101,5 +121,5 @@ class CoterieDataSource(DataSource):
         from coterie.spark.source.options import parse
         from coterie.spark.source.stream import MemberReader, PlainReader
 
-        options = parse(dict(self.options), streaming=True)
+        options = parse(dict(self.options), streaming=True, value_metadata=value_metadata(schema))
         return PlainReader(options) if options.member is None else MemberReader(options)

@@ -84,6 +84,8 @@ class GroupDocument:
     rebalance: Rebalance = UNKNOWN
     allowed: tuple[str, ...] = ()
     """The guards that the query goes without (`coterie.spark.guards`)."""
+    values: str = ""
+    """What tells the schema by which its values are decoded from others; nothing where they are bytes."""
     reader: str = ""
     """Where the process that planned it hears that it is done; nothing where it does not (`batch_ends`)."""
 
@@ -141,6 +143,8 @@ def refuse_other_cluster(document: GroupDocument, here: str | None) -> None:
         )
 
 
+SCHEMA = "value schema"
+"""Where offsets of a query without a group have the mark of its values' schema; no topic has such a name."""
 OLDEST = "oldest unread"
 """Where a report has its times; no topic has such a name."""
 
@@ -207,6 +211,17 @@ def write_plain(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, in
     return document
 
 
+def marked(offsets: Mapping[str, Any], mark: str) -> dict[str, Any]:
+    """Return a document of offsets with the mark of its values' schema, if there is one."""
+    return {**offsets, SCHEMA: mark} if mark else {**offsets}
+
+
+def mark_in(document: Mapping[str, Any]) -> str:
+    """Return the mark of the values' schema in a document, of a member or not; nothing where none is."""
+    found = document.get("values" if is_a_groups(document) else SCHEMA, "")
+    return found if isinstance(found, str) else ""
+
+
 def read_plain(document: Mapping[str, Any]) -> dict[TopicPartition, int]:
     """Return the offsets of such a document."""
     if is_a_groups(document):
@@ -218,6 +233,7 @@ def read_plain(document: Mapping[str, Any]) -> dict[TopicPartition, int]:
         return {
             TopicPartition(topic, int(partition)): int(offset)
             for topic, each in document.items()
+            if topic != SCHEMA
             for partition, offset in each.items()
         }
     except (AttributeError, TypeError, ValueError):

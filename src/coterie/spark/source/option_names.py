@@ -7,12 +7,27 @@ from coterie.spark.options import BadOption, Options, OptionTable
 SOURCE_OPTIONS: Final = OptionTable.of(__spec__)
 
 # The columns there are, in their order.
-COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers", "source")
+COLUMNS = (
+    "key",
+    "value",
+    "topic",
+    "partition",
+    "offset",
+    "timestamp",
+    "timestampType",
+    "headers",
+    "source",
+    "deadLetter",
+)
 
 
 def columns_of(options: Options) -> tuple[str, ...]:
     """Return the columns that a query gets."""
-    asked = {"headers": options["includeHeaders"], "source": options["includeSource"]}
+    asked = {
+        "headers": options["includeHeaders"],
+        "source": options["includeSource"],
+        "deadLetter": options["deadLetterColumn"],
+    }
     text = options.text("columns")
     if text is None:
         return tuple(name for name in COLUMNS if asked.get(name, True))

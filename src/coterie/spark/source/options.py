@@ -22,6 +22,7 @@ from coterie.client.settings import ISOLATION, ClientSettings, usable_instance
 from coterie.spark.guards import SHARED_GROUP, STATE
 from coterie.spark.options import BadOption, Options
 from coterie.spark.source.option_names import COLUMNS, SOURCE_OPTIONS, columns_of
+from coterie.spark.values.value_format import ValueFormat, refuse_other_schema, value_format_of
 
 EARLIEST = -2
 LATEST = -1
@@ -75,7 +76,10 @@ class SourceOptions:
     group: str | None = None
     """Whose committed offsets a batch query reads by."""
     fail_on_data_loss: bool = True
-    columns: tuple[str, ...] = COLUMNS[:-2]
+    columns: tuple[str, ...] = COLUMNS[:-3]
+    values: ValueFormat | None = None
+    """How values are decoded; None: they are bytes."""
+    allow_schema_change: bool = False
     pushdown: bool = False
     max_offsets_per_trigger: int | None = None
     min_offsets_per_trigger: int | None = None
@@ -102,13 +106,26 @@ class SourceOptions:
         return self.client.addresses
 
     @property
+    def schema_mark(self) -> str:
+        """The mark of the schema in which values are wanted; nothing where they are bytes."""
+        return "" if self.values is None else self.values.mark
+
+    def refuse_other_schema(self, kept: str) -> None:
+        """Raise BadOption if the checkpoint keeps the mark of another schema, unless that is allowed."""
+        refuse_other_schema(kept, self.values, allowed=self.allow_schema_change)
+
+    @property
     def headers(self) -> bool:
         """Whether headers are decoded."""
         return "headers" in self.columns
 
 
-def parse(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
-    """Return the options, or raise BadOption with what is wrong."""
+def parse(
+    given: Mapping[str, str], *, streaming: bool, value_metadata: Mapping[str, Any] | None = None
+) -> SourceOptions:
+    """Return the options, or raise BadOption with what is wrong; `value_metadata` is that of the column
+    `value`, where Spark has asked for the columns before.
+    """
     one = Options(SOURCE_OPTIONS, given)
     # Spark adds the path of load(path) and nothing else.
     if "path" in one.texts:
@@ -124,6 +141,8 @@ def parse(given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         group=either(one, "group.id"),
         fail_on_data_loss=one["failOnDataLoss"],
         columns=columns_of(one),
+        values=value_format_of(one, value_metadata),
+        allow_schema_change=one["allowSchemaChange"],
         pushdown=one["pushdown"],
         max_offsets_per_trigger=one["maxOffsetsPerTrigger"],
         min_offsets_per_trigger=one["minOffsetsPerTrigger"],

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import wait
+from dataclasses import replace
 from functools import partial
 from types import FrameType
 from typing import Any, TypeVar
@@ -32,7 +33,14 @@ from coterie.spark.source.batch import groups_of, shared_by, tasks_for
 from coterie.spark.source.group.pacing import LONGEST_WAIT_S
 from coterie.spark.source.group.session import GroupSession
 from coterie.spark.source.group.shared_group import SharedGroupCheck, jvm_of, starter_of
-from coterie.spark.source.offsets import GroupDocument, Report, read_plain, write_plain
+from coterie.spark.source.offsets import (
+    GroupDocument,
+    Report,
+    mark_in,
+    marked,
+    read_plain,
+    write_plain,
+)
 from coterie.spark.source.options import SourceOptions
 from coterie.spark.source.planner import ApplicationGone, Planner
 from coterie.spark.source.tasks import FetchSettings, TaskPartition, read_task
@@ -183,6 +191,7 @@ class MemberReader(StreamReader):
         the next, or `start` if none.
         """
         last = GroupDocument.of(start, group=self.group)
+        self.options.refuse_other_schema(mark_in(start))
         if not self._had_time_to_join:
             self._had_time_to_join = True
             self.ask(self.session.given_time_to_join(FIRST_JOIN_S))
@@ -191,7 +200,7 @@ class MemberReader(StreamReader):
             self._shared_group.check(
                 topics=self.session.topics, cluster=self.session.cluster.known.cluster_id or ""
             )
-        return start if planned is None else planned.to_json()
+        return start if planned is None else replace(planned, values=self.options.schema_mark).to_json()
 
     def reportLatestOffset(self) -> Document | None:  # noqa: N802
         """Return the report of what is owned."""
@@ -207,6 +216,7 @@ class MemberReader(StreamReader):
         if start == end:
             return []
         document = GroupDocument.of_batch(start, end, group=self.group)
+        self.options.refuse_other_schema(mark_in(end))
         groups = groups_of(document.ranges, self.options)
         pieces = [piece for group in groups for piece in group]
         left = dict(zip(pieces, self.ask(self.session.left_to_read(document, pieces)), strict=True))
@@ -291,7 +301,7 @@ class PlainReader(StreamReader):
 
     def initialOffset(self) -> Document:  # noqa: N802
         """Return the offsets at which the options start."""
-        return write_plain(self.ask(self.all.initial()))
+        return marked(write_plain(self.ask(self.all.initial())), self.options.schema_mark)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Note what is there now."""
@@ -299,7 +309,10 @@ class PlainReader(StreamReader):
 
     def latestOffset(self, start: Document, limit: ReadLimit | None = None) -> Document:  # noqa: N802
         """Return the end of the next batch, or `start` if there is nothing to read."""
-        return write_plain(self.ask(self.all.latest(read_plain(start), rows_of(limit))))
+        self.options.refuse_other_schema(mark_in(start))
+        before = read_plain(start)
+        end = self.ask(self.all.latest(before, rows_of(limit)))
+        return start if end == before else marked(write_plain(end), self.options.schema_mark)
 
     def reportLatestOffset(self) -> Document | None:  # noqa: N802
         """Return the report of all partitions."""
@@ -312,6 +325,7 @@ class PlainReader(StreamReader):
 
     def partitions(self, start: Document, end: Document) -> Sequence[InputPartition]:
         """Return the tasks that read from `start` to `end`."""
+        self.options.refuse_other_schema(mark_in(end))
         ranges = self.ask(self.all.between(read_plain(start), read_plain(end)))
         leaders = self.ask(self.all.cluster.leaders({one.at for one in ranges}))
         return tasks_for(ranges, leaders, self.options)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, fields
 from functools import cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -34,9 +34,13 @@ from coterie.spark.source.columns import NO_MEMBER, SourceMember, TaskRange, col
 from coterie.spark.source.near_replicas import NearReplicas
 from coterie.spark.source.offsets import DataLoss, Range
 from coterie.spark.source.options import SourceOptions
+from coterie.spark.values.value_format import ValueFormat
 from coterie.spark.worker_reuse import settle
 from coterie.wire.api.apis import ApiKey
 from coterie.wire.api.fetched import Fetched, FetchedPartition, read_fetched
+
+if TYPE_CHECKING:
+    from coterie.spark.values.columns import ValueDecoder
 
 BACKOFF_S = 0.1
 REPLICA_BEHIND_S = 1
@@ -51,6 +55,7 @@ class FetchSettings:
 
     client: ClientSettings
     columns: tuple[str, ...]
+    values: ValueFormat | None
     source: SourceMember
     isolation: int
     rack: str
@@ -103,6 +108,17 @@ def security_of(client: ClientSettings) -> Security:
     return client.security()
 
 
+def value_decoder(values: ValueFormat | None) -> "ValueDecoder | None":
+    """Return the decoder of values, None if they are wanted as bytes."""
+    if values is None:
+        return None
+    from coterie.spark.values.columns import decoder_of  # needs an extra that others do not have
+
+    decoder = decoder_of(values)
+    decoder.begin()
+    return decoder
+
+
 def read_task(task: InputPartition) -> Iterator[pa.RecordBatch]:
     """Yield the records of the task's ranges. Spark makes up a bare partition if there is nothing to read."""
     if isinstance(task, TaskPartition) and task.ranges:
@@ -138,6 +154,7 @@ class Reader:
         self.lost: set[TopicPartition] = set()
         """What the leader being read from says is out of its log's range."""
         self.pieces = task_ranges(task)
+        self.values = value_decoder(task.settings.values)
         self.progress_at = time.monotonic()
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -187,13 +204,19 @@ class Reader:
     def decoded(self, one: Range, planned: Plan) -> Iterator[pa.RecordBatch]:
         """Yield the records of one fetch in the columns that the query wants."""
         settings = self.settings
+        columns = columns_to_decode(settings.columns)
+        decode = self.values if "value" in columns else None
+        if decode is not None:  # a value that is none is told of by its place
+            columns |= {"topic", "partition", "offset"}
         for batch in record_batches(
             planned,
             topic=one.topic,
             partition=one.partition,
             headers="headers" in settings.columns,
-            columns=columns_to_decode(settings.columns),
+            columns=columns,
         ):
+            if decode is not None:
+                batch = decode.decoded(batch, wait_s=settings.poll_timeout_ms / 1000)
             yield select_columns(batch, settings.columns, settings.source, self.pieces[one.at])
 
     def take(self, address: Address) -> BlockingConnection:

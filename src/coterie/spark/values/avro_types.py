@@ -1,0 +1,149 @@
+"""Avro schemas in Arrow: the types that Spark's `from_avro` has for them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from coterie.base.errors import CoterieError
+
+AvroSchema: TypeAlias = str | dict[str, Any] | list[Any]
+"""A schema as fastavro has parsed it: names are full, and a named type is written out where first met."""
+Named: TypeAlias = Mapping[str, dict[str, Any]]
+"""The named types of a schema, by their full names."""
+
+PRIMITIVES = {
+    "null": pa.null(),
+    "boolean": pa.bool_(),
+    "int": pa.int32(),
+    "long": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "bytes": pa.binary(),
+    "string": pa.string(),
+}
+LOGICAL = {
+    ("int", "date"): pa.date32(),
+    ("long", "timestamp-millis"): pa.timestamp("us", "UTC"),
+    ("long", "timestamp-micros"): pa.timestamp("us", "UTC"),
+    ("long", "local-timestamp-millis"): pa.timestamp("us"),
+    ("long", "local-timestamp-micros"): pa.timestamp("us"),
+}
+UNITS = {"timestamp-millis": "ms", "local-timestamp-millis": "ms"}
+MOST_DIGITS = 38
+
+
+class UnusableSchema(CoterieError):
+    """A schema that values cannot be read by: Spark has no type for it, or it is none at all."""
+
+
+def kind_of(schema: AvroSchema) -> str:
+    """Return `record`, `array`, `int` and so on; `union` for a list; the name of a named type for a name."""
+    if isinstance(schema, list):
+        return "union"
+    if isinstance(schema, str):
+        return schema
+    kind = schema["type"]
+    return kind if isinstance(kind, str) else kind_of(kind)
+
+
+def named_in(schema: AvroSchema) -> dict[str, dict[str, Any]]:
+    """Return the named types of a schema by their names."""
+    return {one["name"]: one for one in parts(schema) if isinstance(one, dict) and "name" in one}
+
+
+def parts(schema: AvroSchema) -> Iterator[AvroSchema]:
+    """Yield a schema and all that it is made of."""
+    yield schema
+    inner: list[AvroSchema] = []
+    if isinstance(schema, list):
+        inner = schema
+    elif isinstance(schema, dict):
+        kind = kind_of(schema)
+        if kind == "record":
+            inner = [one["type"] for one in schema["fields"]]
+        elif kind in ("array", "map"):
+            inner = [schema["items" if kind == "array" else "values"]]
+    for one in inner:
+        yield from parts(one)
+
+
+def written_out(schema: AvroSchema, named: Named) -> AvroSchema:
+    """Return the schema for a name that stands for it, and any other as it is."""
+    return named.get(schema, schema) if isinstance(schema, str) else schema
+
+
+def branches_of(union: list[Any]) -> tuple[list[AvroSchema], bool]:
+    """Return the schemas of a union without null, and whether it has null."""
+    branches = [one for one in union if kind_of(one) != "null"]
+    return branches, len(branches) < len(union)
+
+
+def arrow_type(schema: AvroSchema, named: Named, within: tuple[str, ...] = ()) -> pa.DataType:
+    """Return the Arrow type of a schema's values. Raises UnusableSchema for what contains itself, and for a
+    union that Spark's `from_avro` would make a struct of.
+    """
+    schema = written_out(schema, named)
+    kind = kind_of(schema)
+    if isinstance(schema, list):
+        return union_type(schema, named, within)
+    logical = schema.get("logicalType") if isinstance(schema, dict) else None
+    if (kind, logical) in LOGICAL:
+        return LOGICAL[kind, logical]  # type: ignore[index]  # None is in no key
+    if isinstance(schema, dict) and is_decimal(schema):
+        return pa.decimal128(schema["precision"], schema.get("scale", 0))
+    if kind in PRIMITIVES:
+        return PRIMITIVES[kind]
+    if not isinstance(schema, dict):
+        raise UnusableSchema(f"the schema uses {schema!r}, which it does not say")
+    match kind:
+        case "record":
+            if schema["name"] in within:
+                raise UnusableSchema(f"{schema['name']} contains itself: Spark has no type for that")
+            inside = (*within, schema["name"])
+            return pa.struct([arrow_field(one, named, inside) for one in schema["fields"]])
+        case "array":
+            return pa.list_(arrow_type(schema["items"], named, within))
+        case "map":
+            return pa.map_(pa.string(), arrow_type(schema["values"], named, within))
+        case "enum":
+            return pa.string()
+        case "fixed":
+            return pa.binary()
+    raise UnusableSchema(f"there is no Avro type {kind!r}")
+
+
+def arrow_field(one: dict[str, Any], named: Named, within: tuple[str, ...]) -> pa.Field:
+    """Return the Arrow field of a record's field."""
+    return pa.field(one["name"], arrow_type(one["type"], named, within))
+
+
+def union_type(union: list[Any], named: Named, within: tuple[str, ...]) -> pa.DataType:
+    """Return the Arrow type of a union: of one type and null, of int and long, or of float and double."""
+    branches, _ = branches_of(union)
+    kinds = {kind_of(one) for one in branches}
+    if not branches:
+        return pa.null()
+    if len(branches) == 1:
+        return arrow_type(branches[0], named, within)
+    if all(isinstance(one, str) for one in branches) and kinds in ({"int", "long"}, {"float", "double"}):
+        return pa.int64() if "long" in kinds else pa.float64()
+    raise UnusableSchema(
+        f"a union of {', '.join(sorted(kinds))} has no column type here: read the value as bytes (without"
+        " value.format), or with a reader's schema (value.schema) that has one of them"
+    )
+
+
+def is_decimal(schema: dict[str, Any]) -> bool:
+    """Return whether this is a decimal that Spark can have; others are bytes, as Avro wants it."""
+    precision, scale = schema.get("precision"), schema.get("scale", 0)
+    return (
+        schema.get("logicalType") == "decimal"
+        and kind_of(schema) in ("bytes", "fixed")
+        and isinstance(precision, int)
+        and isinstance(scale, int)
+        and 0 <= scale <= precision <= MOST_DIGITS
+        and precision > 0
+    )

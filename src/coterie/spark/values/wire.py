@@ -1,0 +1,55 @@
+"""Confluent's wire format: a zero byte, the schema's id in four, then the value. Pure."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+HEADER_BYTES = 5
+NO_ID = -1
+"""In place of the id of a value that is null, or not in the format."""
+
+
+class Headers(NamedTuple):
+    """What stands before the values of a column."""
+
+    ids: npt.NDArray[np.int64]
+    """The id of each value's schema; `NO_ID` where there is none."""
+    strange: npt.NDArray[np.bool_]
+    """Which values are there and not in the format."""
+
+
+def headers_of(values: pa.BinaryArray) -> Headers:
+    """Return the ids of the schemas with which values were written."""
+    count = len(values)
+    offsets = np.frombuffer(values.buffers()[1], np.int32, count + 1, values.offset * 4).astype(np.int64)
+    data = values.buffers()[2]
+    octets = np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(1, np.uint8)
+    there = np.asarray(values.is_valid())
+    starts = offsets[:-1]
+    long_enough = there & (np.diff(offsets) >= HEADER_BYTES)
+    at = np.where(long_enough, starts, 0)
+    most = len(octets) - 1
+    parts = [octets[np.minimum(at + place, most)].astype(np.int64) for place in range(HEADER_BYTES)]
+    framed = long_enough & (parts[0] == 0)
+    ids = (parts[1] << 24) | (parts[2] << 16) | (parts[3] << 8) | parts[4]
+    ids = np.where(framed & (ids < 1 << 31), ids, NO_ID)
+    return Headers(ids, there & (ids == NO_ID))
+
+
+def payloads_of(values: pa.BinaryArray) -> list[bytes]:
+    """Return the values behind their headers."""
+    # Arrow's binary_slice fails on columns that `take` has made ("Negative buffer resize", 26.0).
+    return [value[HEADER_BYTES:] for value in values.to_pylist()]
+
+
+def strange_because(value: bytes) -> str:
+    """Return the reason that a value is not in the format."""
+    begins = value[:HEADER_BYTES].hex(" ") or "nothing"
+    return (
+        f"not in the wire format of a schema registry, a zero byte and the id of a schema: it begins with"
+        f" {begins}"
+    )
