@@ -98,6 +98,7 @@ def test_brokers_and_clients_that_run_go_by_what_was_brought_back(
         _, *later = broker.log.split("the database is of another history")
         assert len(later) == 1, "it is said once"
         assert re.search(r"nothing is led any more: .* broker epoch 1\d{12} begins", later[0], re.DOTALL)
+        assert "is gone" not in later[0], "all begin anew"
     with ConfluentAdmin(cluster.bootstrap) as admin:
         wait_until(lambda: admin.partition_count(f"{topic}-later") is None)
         assert admin.partition_count(topic) == 1

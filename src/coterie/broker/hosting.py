@@ -164,7 +164,7 @@ class NodeHosting:
     def apply(self, before: Image, after: Image) -> None:
         """Go by another image."""
         self._image = after
-        for news in broker_news(before, after):
+        for news in broker_news(before, after, self._me):
             log.log(logging.WARNING if news.warns else logging.INFO, "%s", news.text)
         self._leaders.set_live(
             _endpoints(after, self._listener, after.unfenced),

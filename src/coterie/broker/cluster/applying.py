@@ -111,11 +111,21 @@ class News(NamedTuple):
     warns: bool = False
 
 
-def broker_news(before: Image, after: Image) -> Iterator[News]:
-    """Yield a line about each broker that has come, goes or is gone, and one about another at its address."""
+RESTORED = "the database was brought back from a backup (`coterie store restored`): all brokers begin anew"
+
+
+def broker_news(before: Image, after: Image, me: int) -> Iterator[News]:
+    """Yield a line about each broker that has come, goes or is gone, and one about another at its address. Of
+    `me` there is none where it is gone, which the log says in other words.
+    """
+    restored = _fenced_by_a_restore(before, after, me)
+    if len(restored) > 1:
+        yield News(RESTORED, warns=True)
     for broker_id, row in after.brokers.items():
         old = before.brokers.get(broker_id)
-        if old is not None and (old.state, old.broker_epoch) == (row.state, row.broker_epoch):
+        if broker_id in restored or (
+            old is not None and (old.state, old.broker_epoch) == (row.state, row.broker_epoch)
+        ):
             continue
         if row.state is BrokerState.LIVE:
             yield News(f"broker {broker_id} is there, at {', '.join(row.addresses)}{_instead_of(old, row)}")
@@ -129,6 +139,31 @@ def broker_news(before: Image, after: Image) -> Iterator[News]:
                 yield News(said, warns=True)
         elif row.state is BrokerState.LEAVING:
             yield News(f"broker {broker_id} is leaving")
-        elif old is not None:
-            gone = "has left" if old.state is BrokerState.LEAVING else "is gone"
-            yield News(f"broker {broker_id} {gone if row.is_registered else 'is removed from the cluster'}")
+        elif old is not None and broker_id != me:
+            yield _departure(old, row)
+
+
+def _fenced_by_a_restore(before: Image, after: Image, me: int) -> frozenset[int]:
+    """Return the brokers that were fenced by the change by which `me` was: whoever takes over fences one at a
+    time, and `coterie store restored` all.
+    """
+    mine, was = after.brokers.get(me), before.brokers.get(me)
+    if mine is None or was is None or mine.state is not BrokerState.FENCED:
+        return frozenset()
+    if was.state is BrokerState.FENCED:
+        return frozenset()
+    return frozenset(
+        broker_id
+        for broker_id, row in after.brokers.items()
+        if row.state is BrokerState.FENCED and row.version == mine.version
+    )
+
+
+def _departure(old: BrokerRow, row: BrokerRow) -> News:
+    """Return the line about a broker that is fenced now: a death is for somebody to look after."""
+    who = f"broker {row.broker_id}"
+    if not row.is_registered:
+        return News(f"{who} is removed from the cluster")
+    if old.state is BrokerState.LEAVING:
+        return News(f"{who} has left")
+    return News(f"{who} is gone", warns=old.state is BrokerState.LIVE)

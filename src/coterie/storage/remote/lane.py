@@ -483,7 +483,7 @@ class Lane:
         self._due_ms = None
         self.session.abort()
         if reason == "fenced":
-            log.warning("%s: fenced: another broker leads what this one led", self)
+            log.warning("%s: fenced: its broker epoch is over, and others may lead what it led", self)
             self.listener.fenced()
         self._undo(self._not_leader())
         self._pull()
