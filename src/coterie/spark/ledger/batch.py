@@ -105,10 +105,14 @@ class Batch:
         query: str | None = None,
         number: int = -1,
         from_state: Callable[[], bool] = lambda: False,
+        of_letters: bool = False,
     ) -> None:
         self._place, self._group, self._rules, self._schema = place, group, rules, schema
         self._reached, self._query, self._number = reached, query, number
         self._from_state = from_state
+        self._of_letters = of_letters
+        self.other: Batch | None = None
+        """The batch's part in another table, if it has one: dead letters, or beside those all else."""
         self._mark = uuid.uuid4().hex
         self._made: set[str] = set()
         self._named: set[str] = set()
@@ -179,7 +183,7 @@ class Batch:
             return self._all_or_nothing(account, before)
         looked = [NOTHING if one.file is None else self._looked(account, one.file) for one in before]
         self._refuse(account, before, looked)
-        return [self._without(account, one, below) for one, below in zip(before, looked, strict=True)]
+        return [self._without(one, below) for one, below in zip(before, looked, strict=True)]
 
     def _all_or_nothing(self, account: Account, before: Sequence[Remaining]) -> list[Remaining]:
         """Return all of a batch that the table does not have, and nothing of one that it has."""
@@ -202,14 +206,24 @@ class Batch:
         return [Remaining(None, one.file.rows) for one in before if one.file is not None]
 
     def _looked(self, account: Account, one: WrittenFile) -> BelowAccount:
-        """Return the file's offsets below the account: those that the table has, and those that it lacks."""
-        reached = account.reached(one.at)
-        if reached <= one.first:
+        """Return the file's offsets below the account: those that the table has, and those that it lacks.
+
+        What the other table has is there, too: a value that once was none may be one when its batch is run
+        again. Below that table's account alone dead letters are not late: between its commit and ours all
+        may have ended.
+        """
+        own = account.reached(one.at)
+        other = None if self.other is None else self.other.account([one.at])
+        others = 0 if other is None else other.reached(one.at)
+        if max(own, others) <= one.first:
             return NOTHING
         offsets = offsets_in(self._place.store(), one.path)
-        below = offsets[offsets < reached]
+        below = offsets[offsets < max(own, others)]
         there = account.has(one.at, below)
-        return BelowAccount(there=below[there], late=below[~there])
+        if other is not None:
+            there |= other.has(one.at, below)
+        late_below = min(own, others) if self._of_letters else own
+        return BelowAccount(there=below[there], late=below[~there & (below < late_below)])
 
     def _refuse(self, account: Account, files: Sequence[Remaining], looked: Sequence[BelowAccount]) -> None:
         """Raise LedgerError for rows below the account of which it cannot be said that they are a replay."""
@@ -221,15 +235,14 @@ class Batch:
         if there and account.batch(str(self._query)) != self._number and self._from_state():
             raise LedgerError(self._why_state(there))
 
-    def _without(self, account: Account, before: Remaining, below: BelowAccount) -> Remaining:
+    def _without(self, before: Remaining, below: BelowAccount) -> Remaining:
         """Return the rest of a file: the rows that the table does not have."""
         one, late = before.file, below.late
         if one is None or not len(below.there):
             return before._replace(late=len(late))
-        reached = account.reached(one.at)
 
         def wanted(some: Offsets) -> Any:
-            return (some >= reached) | np.isin(some, late)
+            return ~np.isin(some, below.there)
 
         left = cut(self._place, tag_of(self._group), one, self._schema, wanted)
         if left is not None:

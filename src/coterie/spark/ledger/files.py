@@ -21,14 +21,19 @@ from coterie.spark.ledger.tables import RECORD_COLUMNS, LedgerError
 
 Offsets = np.ndarray[Any, np.dtype[np.int64]]
 
-WRITTEN = "topic string, partition int, first long, last long, rows long, path string, size long"
+WRITTEN = (
+    "topic string, partition int, first long, last long, rows long, path string, size long, dead boolean"
+)
 WRITTEN_SCHEMA = pa.schema(
     [("topic", pa.string()), ("partition", pa.int32())]
     + [(name, pa.int64()) for name in ("first", "last", "rows")]
-    + [("path", pa.string()), ("size", pa.int64())]
+    + [("path", pa.string()), ("size", pa.int64()), ("dead", pa.bool_())]
 )
 LOOKS_AT_ONCE = 16
 NAMED_MOST = 3
+DEAD_LETTER = "deadLetter"
+KEPT_OF_LETTERS = (*RECORD_COLUMNS, "key", "timestamp", "timestampType", "headers", "source")
+"""What a table of dead letters has besides the letters, of what the query has."""
 
 
 class WrittenFile(NamedTuple):
@@ -41,6 +46,8 @@ class WrittenFile(NamedTuple):
     rows: int
     path: str
     size: int
+    dead: bool = False
+    """Whether these are dead letters, for a table of their own."""
 
     @property
     def at(self) -> TopicPartition:
@@ -96,20 +103,81 @@ def writer_to(
     """Return a function that writes batches to files, each of one Kafka partition, and yields which."""
 
     def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        store: fs.PyFileSystem | None = None
-        with ExitStack() as undo:
-            files: dict[TopicPartition, ParquetFile] = {}
+        with TableFiles(place, tag, schema) as files:
             for batch in batches:
-                for at, rows in by_partition(batch.cast(schema)):
-                    if at not in files:
-                        store = store or place.store()
-                        files[at] = undo.enter_context(ParquetFile(store, tag, at, schema))
-                    files[at].add(rows)
-        if store is not None:
-            written = [file.written()._asdict() for file in files.values()]
-            yield pa.RecordBatch.from_pylist(written, WRITTEN_SCHEMA)
+                files.add(batch)
+        yield from files.written()
 
     return write
+
+
+def writer_to_both(
+    place: TableLocation, schema: pa.Schema, dead: TableLocation, dead_schema: pa.Schema, tag: str
+) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return a function that writes batches to files of two tables, dead letters to those of the second."""
+
+    def write(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with (
+            TableFiles(place, tag, schema) as files,
+            TableFiles(dead, tag, dead_schema, dead=True) as letters,
+        ):
+            for batch in batches:
+                are_dead = batch.column(DEAD_LETTER).is_valid()
+                files.add(batch.filter(pc.invert(are_dead)).drop_columns([DEAD_LETTER]))
+                letters.add(letters_of(batch.filter(are_dead), dead_schema))
+        yield from files.written()
+        yield from letters.written()
+
+    return write
+
+
+def letters_schema(schema: pa.Schema) -> pa.Schema:
+    """Return the columns of dead letters: where a record was, what it had besides, and what its value was."""
+    beside = [one for one in schema if one.name in KEPT_OF_LETTERS]
+    return pa.schema([*beside, *schema.field(DEAD_LETTER).type])
+
+
+def letters_of(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return dead letters in their own columns."""
+    letter = batch.column(DEAD_LETTER)
+    inner = {one.name: place for place, one in enumerate(letter.type)}
+    made = [
+        batch.column(name) if name in KEPT_OF_LETTERS else letter.field(inner[name]) for name in schema.names
+    ]
+    return pa.RecordBatch.from_arrays(made, names=schema.names)
+
+
+class TableFiles:
+    """The files of a task in one table, each of one Kafka partition; made where there is a row."""
+
+    def __init__(self, place: TableLocation, tag: str, schema: pa.Schema, *, dead: bool = False) -> None:
+        self._place, self._tag, self._schema, self._dead = place, tag, schema, dead
+        self._store: fs.PyFileSystem | None = None
+        self._undo = ExitStack()
+        self._files: dict[TopicPartition, ParquetFile] = {}
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Write rows."""
+        if not batch.num_rows:
+            return
+        for at, rows in by_partition(batch.cast(self._schema)):
+            if at not in self._files:
+                self._store = self._store or self._place.store()
+                file = ParquetFile(self._store, self._tag, at, self._schema)
+                self._files[at] = self._undo.enter_context(file)
+            self._files[at].add(rows)
+
+    def __enter__(self) -> "TableFiles":
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        self._undo.__exit__(*raised)
+
+    def written(self) -> Iterator[pa.RecordBatch]:
+        """Yield the files that were written, once they are closed."""
+        if self._files:
+            rows = [file.written()._replace(dead=self._dead)._asdict() for file in self._files.values()]
+            yield pa.RecordBatch.from_pylist(rows, WRITTEN_SCHEMA)
 
 
 def by_partition(batch: pa.RecordBatch) -> Iterator[tuple[TopicPartition, pa.RecordBatch]]:

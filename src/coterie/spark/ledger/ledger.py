@@ -10,7 +10,7 @@ or the same one before a crash, has written in whole or in part is not there twi
 in the table is no replay: the batch fails, unless the ledger was told to write it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -18,9 +18,23 @@ import pyarrow as pa
 
 from coterie.base.ids import TopicPartition
 from coterie.spark.ledger.batch import Batch, Outcome, Rules
-from coterie.spark.ledger.files import WRITTEN, WrittenFile, deltas, refuse_without_place, tag_of, writer_to
+from coterie.spark.ledger.files import (
+    DEAD_LETTER,
+    WRITTEN,
+    WrittenFile,
+    deltas,
+    letters_schema,
+    refuse_without_place,
+    tag_of,
+    writer_to,
+    writer_to_both,
+)
 from coterie.spark.ledger.location import TableLocation
 from coterie.spark.ledger.tables import LedgerError
+
+Writer = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+Written = Callable[[Writer], list[WrittenFile]]
+"""Has rows written by a writer, by tasks or here, and returns the files."""
 
 QUERY = "sql.streaming.queryId"
 STATE = "StateStore"
@@ -33,6 +47,8 @@ class Ledger:
     queries whose rows come late or several times of one record (joins, state that is emitted later).
     `late`: what becomes of rows below what is accounted for that the table does not have: `refuse`, which
     fails the batch, or `write`.
+    `dead_letters`: another table, which gets the rows that the column `deadLetter` has a reason for
+    (`deadLetterColumn`), in a commit of its own before that of the others.
     """
 
     def __init__(
@@ -42,6 +58,7 @@ class Ledger:
         group: str,
         once: str = "record",
         late: str = "refuse",
+        dead_letters: str | None = None,
         storage_options: Mapping[str, str] | None = None,
     ) -> None:
         self.group = group
@@ -50,6 +67,11 @@ class Ledger:
         self._reached: dict[TopicPartition, int] = {}
         """What we have committed: a table that has less has lost it."""
         self._watched = False
+        self.dead_letters: Ledger | None = None
+        """The ledger of what has no value, with an account of its own."""
+        if dead_letters is not None:
+            more = {"once": once, "late": late, "storage_options": storage_options}
+            self.dead_letters = Ledger(dead_letters, group=group, **more)  # type: ignore[arg-type]
         self.outcome = Outcome(0, 0, 0)
         """What became of all the rows that this object was given."""
 
@@ -69,11 +91,11 @@ class Ledger:
             watch_query(batch, query, stateful=keeps_state)
             self._watched = True
         self._rules.refuse_query(query)
-        self._place.make()
-        writer = writer_to(self._place, tag_of(self.group), schema)
-        written = [WrittenFile(*row) for row in batch.mapInArrow(writer, WRITTEN).collect()]
-        work = self._batch(schema, query=query, number=batch_id, from_state=keeps_state)
-        self._counted(work.commit(written))
+
+        def written(writer: Writer) -> list[WrittenFile]:
+            return [WrittenFile(*row) for row in batch.mapInArrow(writer, WRITTEN).collect()]
+
+        self._write(written, schema, query=query, number=batch_id, from_state=keeps_state)
 
     def append(self, rows: pa.Table) -> Outcome:
         """Write rows that come from elsewhere than Spark, by the same account; return what became of them."""
@@ -84,16 +106,40 @@ class Ledger:
         schema = deltas(rows.schema)
         refuse_without_place(schema.names)
         self._rules.refuse_query(None)
-        self._place.make()
-        found = writer_to(self._place, tag_of(self.group), schema)(rows.to_batches())
-        written = [WrittenFile(**one) for batch in found for one in batch.to_pylist()]
-        return self._counted(self._batch(schema).commit(written))
+
+        def written(writer: Writer) -> list[WrittenFile]:
+            return [WrittenFile(**one) for batch in writer(rows.to_batches()) for one in batch.to_pylist()]
+
+        return self._write(written, schema)
 
     def stored(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return up to which offset the table has each partition's rows; 0 where it has none."""
         asked = [*partitions]
         account = self._batch(None).account(asked)
         return {one: account.reached(one) for one in asked}
+
+    def _write(self, written: Written, schema: pa.Schema, **more: Any) -> Outcome:
+        """Write rows with this schema, of what queries and numbers them (`more`), by `written`."""
+        self._place.make()
+        if self.dead_letters is not None:
+            return self._write_both(written, schema, self.dead_letters, **more)
+        files = written(writer_to(self._place, tag_of(self.group), schema))
+        return self._counted(self._batch(schema, **more).commit(files))
+
+    def _write_both(self, written: Written, schema: pa.Schema, dead: "Ledger", **more: Any) -> Outcome:
+        """Write rows to two tables, in one pass and two commits: first what is dead, then all else."""
+        if DEAD_LETTER not in schema.names:
+            raise LedgerError(
+                "dead_letters needs the column deadLetter: read with deadLetterColumn=true, and keep it"
+            )
+        dead._place.make()
+        letters = letters_schema(schema)
+        rest = schema.remove(schema.get_field_index(DEAD_LETTER))
+        files = written(writer_to_both(self._place, rest, dead._place, letters, tag_of(self.group)))
+        ours, theirs = self._batch(rest, **more), dead._batch(letters, **more, of_letters=True)
+        ours.other, theirs.other = theirs, ours
+        dead._counted(theirs.commit([one for one in files if one.dead]))
+        return self._counted(ours.commit([one for one in files if not one.dead]))
 
     def _counted(self, outcome: Outcome) -> Outcome:
         self.outcome = self.outcome.plus(outcome)
