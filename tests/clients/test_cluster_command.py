@@ -32,10 +32,12 @@ def test_of_a_broker_alone_nothing_moves_and_it_is_not_taken_out(
     itself = str(broker["broker"])
 
     assert (broker["state"], broker["leads"]) == ("live", broker["replicas"])
+    assert cluster("describe", "--check").code == 0
     assert cluster("balance").said == "each broker has its share already\n"
     assert cluster("upgrade").said == "the cluster is at level 0, as its software; nothing is raised\n"
     for words, sentence in (
-        (("remove", itself), f"broker {itself} runs, at {bootstrap}; stop it, and remove it then"),
+        (("remove", itself), f"broker {itself} runs, at {bootstrap}"),
+        (("remove", itself), "; stop it, and remove it then"),
         (("remove", "77"), f"there is no broker 77; there are these: {itself}"),
         (("drain", "77"), f"there is no broker 77; there are these: {itself}"),
         (("drain", itself, "77"), f"there is no broker 77; there are these: {itself}"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import threading
 import time
@@ -372,31 +373,39 @@ def test_two_processes_of_one_id_that_are_started_again_end_each_other_by_turns_
     )
 
 
-def test_who_asks_for_the_brokers_while_the_database_is_away_is_told_of_partitions_without_a_leader(
+def test_who_asks_while_the_database_is_away_is_told_that_nobodys_answer_can_be_believed(
     server: Server, cluster: StoreCluster, writing: Writing, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def described(broker: StoreBroker) -> tuple[object, str]:
+    def shown(*words: str) -> tuple[object, str]:
         with pytest.raises(SystemExit) as ended:
-            main(["cluster", "describe", "-b", broker.address])
+            main([*words, "-b", cluster[1].address])
         return ended.value.code, capsys.readouterr().out
 
-    earlier = described(cluster[1])
+    cluster.until("all is led", lambda: shown("cluster", "describe", "--check")[0] == 0)
+    earlier = shown("topics", "describe", writing.topic)[1] + shown("cluster")[1]
     server.stop(signal.SIGQUIT)
     for broker in cluster.brokers.values():  # one that is not yet would be believed
         cluster.until("it is suspended", partial(has_said, broker, "suspended"))
-    meanwhile = described(cluster[1])
+    code, meanwhile = shown("cluster")
+    checked, document = shown("cluster", "describe", "--check", "--output", "json")
+    topic = shown("topics", "describe", writing.topic)[1]
     server.start()
     for broker in cluster.brokers.values():
         cluster.until("it goes on", partial(has_said, broker, "resumed"))
 
-    assert earlier[0] == meanwhile[0] == 0
-    assert "without a leader" not in earlier[1]
-    assert "has answered" not in earlier[1]
-    assert "without a leader, though a replica is live" in meanwhile[1]
-    assert f"broker 1 at {cluster[1].address} has answered, with what was before, and" in meanwhile[1]
-    assert "look for `suspended`" in meanwhile[1]
-    own = next(line.split() for line in meanwhile[1].splitlines() if line.split()[:1] == ["1"])
-    assert own[4:6] == ["live", "-"]
+    said = f"broker 1 at {cluster[1].address} has answered, with what was before: as far as can be told"
+    assert "has answered" not in earlier
+    assert (code, checked) == (0, 1)
+    for text in (meanwhile, topic):
+        assert said in " ".join(text.split())
+        assert "look for `suspended`" in text
+    rows = [line.split() for line in meanwhile.splitlines() if line.split()[:1] in (["1"], ["2"], ["3"])]
+    assert [row[4:6] for row in rows] == [["-", "-"]] * 3
+    assert json.loads(document)["outdated"]
+    partitions = [
+        line.split() for line in topic.splitlines() if line.split()[:1] and line.split()[0].isdigit()
+    ]
+    assert {row[1] for row in partitions} == {"-"}
 
 
 @pytest.mark.parametrize(
@@ -434,7 +443,7 @@ def test_of_a_change_while_the_database_is_away_it_is_said_what_may_have_been_do
         assert "this may have been done, or be done yet: look once it is back; check PostgreSQL" in said
     else:  # it knows nothing to go by
         assert said.startswith("coterie: nothing is changed: broker ")
-        assert "as far as can be told none can use its database; check PostgreSQL" in said
+        assert "as far as can be told no broker that answers can use its database; check PostgreSQL" in said
     assert "timeout" not in said
 
 

@@ -170,8 +170,10 @@ def test_a_fourth_broker_gets_its_share_and_is_taken_out_again(
         left = operator.sees()[4]
         fourth.send(signal.SIGTERM)
         fourth.wait()
+    checked = operator.types(f"{describe} --check")
     removed = operator.does(remove)
     again = operator.types(remove)
+    cluster.until("all is well", lambda: operator.types(f"{describe} --check").returncode == 0)
     shown = operator.does(describe)
 
     assert new == {1: 2, 2: 2, 3: 2, 4: 2}
@@ -185,8 +187,11 @@ def test_a_fourth_broker_gets_its_share_and_is_taken_out_again(
     assert offsets_again == offsets
     assert still_there.returncode == 1
     assert still_there.stderr.startswith("coterie: broker 4 runs, at ")
+    assert "`coterie cluster drain 4` moves them first; stop it, and remove it then" in still_there.stderr
     assert "broker 4 holds no partitions" in drained
     assert (left["state"], left["leads"], left["replicas"]) == ("live", 0, 0)
+    assert (checked.returncode, checked.stdout.split()[0]) == (1, "cluster")
+    assert "broker 4 is fenced: start it, or take it out" in checked.stderr
     assert removed == "broker 4 is removed\n"
     assert again.stderr == "coterie: there is no broker 4; there are these: 1, 2, 3\n"
     assert [*operator.sees()] == [1, 2, 3]

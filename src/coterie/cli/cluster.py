@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from textwrap import wrap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -14,6 +13,19 @@ import click
 from coterie.base.errors import CoterieError
 from coterie.base.plain import counted
 from coterie.base.topic_names import STORY_TOPIC
+from coterie.cli.cluster_state import (
+    brokers_text,
+    busy,
+    cluster_and_topics,
+    cluster_to_change,
+    counts_of,
+    lines_of_cut_off,
+    lines_of_one_address,
+    lines_without_leader,
+    said_of_outdated,
+    what_is_wrong,
+    without_leader,
+)
 from coterie.cli.hints import FamilyWithDefault
 from coterie.cli.moves import (
     Moved,
@@ -38,11 +50,8 @@ if TYPE_CHECKING:
     from coterie.broker.placement.moving import PlacedPartition, ReplicaMove
     from coterie.client.admin.admin import Admin
     from coterie.client.admin.messages import ClusterInfo, DescribedTopic, FeatureLevels
-    from coterie.client.net.addresses import Address
 
 TIMEOUT_S = 60
-WIDTH = 100
-AS_FAR = "as far as can be told"
 
 
 class ClusterCommands(FamilyWithDefault):
@@ -64,15 +73,28 @@ def command() -> None:
 
 
 @command.command("describe")
+@click.option(
+    "--check",
+    is_flag=True,
+    help="End with exit code 1 where a broker is fenced or cannot use its database, two have one address, or"
+    " a partition has no leader.",
+)
 @asks_cluster
-def describe_command(ask: AskCluster) -> CommandResult:
+def describe_command(ask: AskCluster, check: bool) -> CommandResult:
     """Show the cluster's id, its controller and its brokers.
 
     LEADS and REPLICAS count partitions, those of internal topics as well. While some have no leader LEADS is
     a dash where it may be theirs. Where the broker that is asked cannot use its database, another is
-    asked, and that is said.
+    asked, and that is said; where none can, STATE and LEADS are a dash of all.
     """
     found, topics = ask(cluster_and_topics)
+    wrong = "; ".join(what_is_wrong(found, topics)) if check else ""
+    return described(found, topics)._replace(wrong=wrong)
+
+
+def described(found: ClusterInfo, topics: Sequence[DescribedTopic]) -> CommandResult:
+    """Return the cluster as it is shown: of what was before neither states nor leaders are."""
+    outdated = bool(said_of_outdated(found))
     leads, replicas = counts_of(topics)
     without = without_leader(found, topics)
     brokers = [
@@ -81,8 +103,10 @@ def describe_command(ask: AskCluster) -> CommandResult:
             "host": one.address[0],
             "port": one.address[1],
             "rack": one.rack,
-            "state": "fenced" if one.fenced else "live",
-            "leads": leads[one.broker_id] or (None if any(without) and not one.fenced else 0),
+            "state": None if outdated else "fenced" if one.fenced else "live",
+            "leads": None
+            if outdated
+            else leads[one.broker_id] or (None if any(without) and not one.fenced else 0),
             "replicas": replicas[one.broker_id],
         }
         for one in sorted(found.brokers)
@@ -93,8 +117,9 @@ def describe_command(ask: AskCluster) -> CommandResult:
         {
             "cluster": found.cluster_id,
             "controller": found.controller_id,
+            "outdated": outdated,
             "brokers": brokers,
-            "without_leader": sum(without),
+            "without_leader": None if outdated else sum(without),
         },
         [
             f"cluster {found.cluster_id}",
@@ -103,68 +128,9 @@ def describe_command(ask: AskCluster) -> CommandResult:
             *table(head, rows),
             *lines_of_one_address(found),
             *lines_of_idle(idle_brokers(found, topics)),
-            *lines_without_leader(without, known=found.controller_id >= 0),
+            *(() if outdated else lines_without_leader(without)),
         ],
     )
-
-
-async def cluster_and_topics(
-    admin: Admin, *, patient: bool = False
-) -> tuple[ClusterInfo, list[DescribedTopic]]:
-    """Return the cluster with brokers that are fenced, as far as it says so, and all topics."""
-    found = await admin.describe_cluster(include_fenced=True, patient=patient)
-    return found, await admin.list_topics(internal=True)
-
-
-async def cluster_to_change(admin: Admin) -> tuple[ClusterInfo, list[DescribedTopic]]:
-    """Return the same where it is known how all stands now. Raises `CoterieError` else."""
-    found, topics = await cluster_and_topics(admin, patient=True)
-    if outdated := said_of_outdated(found):
-        raise CoterieError(f"nothing is changed: {outdated}; check PostgreSQL")
-    return found, topics
-
-
-def said_of_outdated(found: ClusterInfo) -> str:
-    """Return the sentence about a broker that has answered and knows no controller; "" where it knows one."""
-    if found.controller_id >= 0:
-        return ""
-    said = f"{named(found, found.said_by)} has answered, with what was before"
-    if len(found.brokers) == 1:
-        return f"{said}: {AS_FAR} it cannot use its database"
-    return f"{said}, and no broker that answers knows more: {AS_FAR} none can use its database"
-
-
-def named(found: ClusterInfo, address: Address | None) -> str:
-    """Return the broker that was asked at an address, in words."""
-    asked = [f"broker {one.broker_id}" for one in found.brokers if one.address == address]
-    return f"{asked[0] if len(asked) == 1 else 'the broker'} at {address}"
-
-
-def counts_of(topics: Sequence[DescribedTopic]) -> tuple[Counter[int], Counter[int]]:
-    """Return the number of partitions that each broker leads, and of those that it is a replica of."""
-    partitions = [one for topic in topics for one in topic.partitions]
-    leads = Counter(one.leader for one in partitions)
-    return leads, Counter(broker_id for one in partitions for broker_id in one.replicas)
-
-
-def busy(topics: Sequence[DescribedTopic]) -> set[int]:
-    """Return the brokers that are replicas, or lead without it: what was moved away from them is handed over
-    by and by.
-    """
-    return {broker_id for counts in counts_of(topics) for broker_id, count in counts.items() if count}
-
-
-def lines_of_one_address(found: ClusterInfo) -> Iterator[str]:
-    """Yield lines about live brokers that give clients the same address."""
-    at: dict[Address, list[int]] = {}
-    for one in sorted(found.brokers):
-        if not one.fenced:
-            at.setdefault(one.address, []).append(one.broker_id)
-    for address, broker_ids in at.items():
-        if len(broker_ids) > 1:
-            yield ""
-            yield f"{brokers_text(broker_ids)} have one address, {address}, and clients reach one of them"
-            yield "  alone; start each with an address of its own (--listen, or advertised.listeners)"
 
 
 def idle_brokers(found: ClusterInfo, topics: Sequence[DescribedTopic]) -> list[int]:
@@ -180,61 +146,12 @@ def idle_brokers(found: ClusterInfo, topics: Sequence[DescribedTopic]) -> list[i
 
 
 def lines_of_idle(broker_ids: Sequence[int]) -> Iterator[str]:
-    """Yield a line about brokers that lead nothing, and what gives them their share."""
+    """Yield lines about brokers that lead nothing: what gives them their share, or takes them out."""
     if broker_ids:
-        lead, are = ("lead", "they are") if len(broker_ids) > 1 else ("leads", "it is")
+        lead, each = ("lead", "each") if len(broker_ids) > 1 else ("leads", "it")
         yield ""
-        yield f"{brokers_text(broker_ids)} {lead} nothing: `coterie cluster balance`, unless {are} drained"
-
-
-class WithoutLeader(NamedTuple):
-    """How many partitions have no leader by what a broker knows: those of which a replica is live, others."""
-
-    replica_live: int
-    none_live: int
-
-
-def without_leader(found: ClusterInfo, topics: Sequence[DescribedTopic]) -> WithoutLeader:
-    """Return the numbers of partitions without a leader."""
-    live = {one.broker_id for one in found.brokers if not one.fenced}
-    unled = [one for topic in topics for one in topic.partitions if one.leader < 0]
-    replica_live = sum(not live.isdisjoint(one.replicas) for one in unled)
-    return WithoutLeader(replica_live, len(unled) - replica_live)
-
-
-def lines_of_cut_off(found: ClusterInfo) -> Iterator[str]:
-    """Yield lines about the broker that was asked, where it knows no controller: it only looks well."""
-    if outdated := said_of_outdated(found):
-        whose = "the" if len(found.brokers) == 1 else "a"
-        yield from wrapped(f"{outdated} (Apache Kafka's: no controller).")
-        yield f"Check PostgreSQL; {whose} broker's log says since when and why: look for `suspended`."
-        yield ""
-    elif found.cut_off is not None:
-        knows_none = f"{named(found, found.cut_off)} knows no controller"
-        cut_off = f"{knows_none}: {AS_FAR} it cannot use its database"
-        yield from wrapped(f"{cut_off}. That broker's log says since when and why: look for `suspended`.")
-        yield f"This is what {named(found, found.said_by)} knows:"
-        yield ""
-
-
-def wrapped(sentences: str) -> list[str]:
-    """Return the lines of sentences in which names and addresses may be long."""
-    return wrap(sentences, WIDTH, break_on_hyphens=False, break_long_words=False)
-
-
-def lines_without_leader(without: WithoutLeader, *, known: bool = True) -> Iterator[str]:
-    """Yield lines about partitions without a leader, whose brokers may all look well. `known` says that the
-    broker which was asked knows of the others.
-    """
-    if any(without):
-        yield ""
-    if without.replica_live:
-        yield f"without a leader, though a replica is live: {counted(without.replica_live, 'partition')}"
-    if without.none_live:
-        yield f"without a leader, and no replica is live: {counted(without.none_live, 'partition')}"
-    if any(without) and known:
-        yield "  Look again in a few seconds; if this lasts, the logs of brokers that are replicas say why."
-        yield "  Apache Kafka has no leader where no replica in sync is live."
+        yield f"{brokers_text(broker_ids)} {lead} nothing: `coterie cluster balance` gives {each} its share;"
+        yield "  one that is to go is stopped, and `coterie cluster remove` takes it out"
 
 
 # -- moving replicas
@@ -512,11 +429,6 @@ def lines_of_deleted(names: Sequence[TopicPartition]) -> Iterator[str]:
         yield f"deleted meanwhile: {partitions_text(by_topic(names))}"
 
 
-def brokers_text(broker_ids: Sequence[int]) -> str:
-    """Return `broker 1`, or `brokers 1, 2` of several."""
-    return f"broker{'s' if len(broker_ids) > 1 else ''} {', '.join(map(str, broker_ids))}"
-
-
 def hold(broker_ids: Sequence[int]) -> str:
     """Return the verb behind `brokers_text`."""
     return "hold" if len(broker_ids) > 1 else "holds"
@@ -537,14 +449,18 @@ def remove_command(ask: AskCluster, broker_id: int) -> CommandResult:
 
     async def remove(admin: Admin) -> None:
         found, topics = await cluster_to_change(admin)
+        _, replicas = counts_of(topics)
+        held = f"is a replica of {counted(replicas[broker_id], 'partition')}"
+        drain = f"`coterie cluster drain {broker_id}`"
         for one in found.brokers:
             if one.broker_id == broker_id and not one.fenced:
                 await insist_on_moves(admin)
-                raise CoterieError(f"broker {broker_id} runs, at {one.address}; stop it, and remove it then")
-        _, replicas = counts_of(topics)
+                runs = f"broker {broker_id} runs, at {one.address}"
+                if replicas[broker_id]:
+                    runs += f", and {held}: {drain} moves them first"
+                raise CoterieError(f"{runs}; stop it, and remove it then")
         if replicas[broker_id]:
-            held = f"broker {broker_id} is a replica of {counted(replicas[broker_id], 'partition')}"
-            raise CoterieError(f"{held}; `coterie cluster drain {broker_id}` moves them")
+            raise CoterieError(f"broker {broker_id} {held}; {drain} moves them")
         if all(one.broker_id != broker_id for one in found.brokers):
             raise no_such_broker(broker_id, found)
         await admin.unregister_broker(broker_id)

@@ -243,6 +243,8 @@ class CommandResult(NamedTuple):
     """For programs: one JSON value."""
     lines: Iterable[str]
     """For people."""
+    wrong: str = ""
+    """Why the command ends with exit code 1, having printed them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,11 +327,13 @@ def asks_cluster(function: Callable[..., CommandResult]) -> Callable[..., None]:
 
 
 def show(result: CommandResult, output: str) -> None:
-    """Print a result in the form of --output."""
+    """Print a result in the form of --output. Raises `CoterieError` where it has something wrong in it."""
     if output == "json":
         say_json(result.document)
     else:
         say(result.lines)
+    if result.wrong:
+        raise CoterieError(result.wrong)
 
 
 # -- names

@@ -10,22 +10,25 @@ from coterie.broker.placement.model import Broker
 from coterie.broker.placement.moving import PlacedPartition, ReplicaMove
 from coterie.cli.cluster import (
     NOTHING_MOVED,
-    WithoutLeader,
     balanced_by,
-    busy,
+    described,
     idle_brokers,
     line_of_drained,
     lines_of,
     lines_of_balanced,
-    lines_of_cut_off,
     lines_of_empty,
     lines_of_fewer,
     lines_of_idle,
+    moves_to_balance,
+    shared_apart,
+)
+from coterie.cli.cluster_state import (
+    busy,
+    lines_of_cut_off,
     lines_of_one_address,
     lines_without_leader,
-    moves_to_balance,
     said_of_outdated,
-    shared_apart,
+    what_is_wrong,
     without_leader,
 )
 from coterie.cli.moves import placed
@@ -233,11 +236,13 @@ def test_brokers_that_came_later_and_lead_nothing_are_named_with_the_command_tha
 
     assert [*lines_of_idle(idle_brokers(three(), topics))] == [
         "",
-        "brokers 2, 3 lead nothing: `coterie cluster balance`, unless they are drained",
+        "brokers 2, 3 lead nothing: `coterie cluster balance` gives each its share;",
+        "  one that is to go is stopped, and `coterie cluster remove` takes it out",
     ]
     assert [*lines_of_idle(idle_brokers(three(fenced=2), topics))] == [
         "",
-        "broker 3 leads nothing: `coterie cluster balance`, unless it is drained",
+        "broker 3 leads nothing: `coterie cluster balance` gives it its share;",
+        "  one that is to go is stopped, and `coterie cluster remove` takes it out",
     ]
 
 
@@ -280,8 +285,8 @@ def test_nothing_is_moved_by_what_a_broker_remembers_that_may_be_cut_off():
     said = said_of_outdated(ClusterInfo("c", -1, brokers, Address("h2", 9092)))
 
     assert said == (
-        "broker 2 at h2:9092 has answered, with what was before, and no broker that answers knows more:"
-        " as far as can be told none can use its database"
+        "broker 2 at h2:9092 has answered, with what was before: as far as can be told no broker that answers"
+        " can use its database"
     )
     assert said_of_outdated(ClusterInfo("c", 1, brokers, Address("h2", 9092))) == ""
 
@@ -295,12 +300,14 @@ def test_who_has_answered_is_named_where_it_knows_no_controller_though_it_leads_
 
     assert [*well] == []
     assert [*cut_off] == [
-        "broker 2 at h2:9092 has answered, with what was before, and no broker that answers knows more: as",
-        "far as can be told none can use its database (Apache Kafka's: no controller).",
+        "broker 2 at h2:9092 has answered, with what was before: as far as can be told no broker that"
+        " answers",
+        "can use its database.",
         "Check PostgreSQL; a broker's log says since when and why: look for `suspended`.",
+        "(Apache Kafka's brokers: none that answers knows a controller.)",
         "",
     ]
-    assert next(elsewhere).startswith("the broker at tunnel:1 has answered, with what was before, and no")
+    assert next(elsewhere).startswith("the broker at tunnel:1 has answered, with what was before: as far")
 
 
 def test_of_a_broker_that_is_alone_nothing_is_said_as_if_there_were_others():
@@ -308,8 +315,9 @@ def test_of_a_broker_that_is_alone_nothing_is_said_as_if_there_were_others():
 
     assert [*lines_of_cut_off(ClusterInfo("c", -1, (alone,), Address("h1", 9092)))] == [
         "broker 1 at h1:9092 has answered, with what was before: as far as can be told it cannot use its",
-        "database (Apache Kafka's: no controller).",
+        "database.",
         "Check PostgreSQL; the broker's log says since when and why: look for `suspended`.",
+        "(Apache Kafka's brokers: none that answers knows a controller.)",
         "",
     ]
 
@@ -323,12 +331,46 @@ def test_where_another_knows_better_than_the_broker_that_was_asked_both_are_name
     assert said[2:] == ["This is what broker 1 at h1:9092 knows:", ""]
 
 
-def test_of_partitions_without_a_leader_no_more_is_said_where_all_is_from_before():
-    without = WithoutLeader(replica_live=2, none_live=0)
+def test_of_what_was_before_neither_states_nor_leaders_are_shown():
+    """Found by a newcomer: two of three brokers were live and led 41 partitions, beneath a line that none can
+    use its database.
+    """
+    topics = led_by((1, (1, 2)), (-1, (2, 1)), (3, (3,)))
 
-    assert [*lines_without_leader(without, known=False)] == [
-        "",
-        "without a leader, though a replica is live: 2 partitions",
+    now, before = described(three(), topics), described(three(controller_id=-1), topics)
+
+    assert [(one["state"], one["leads"], one["replicas"]) for one in before.document["brokers"]] == [
+        (None, None, 2),
+        (None, None, 2),
+        (None, None, 1),
+    ]
+    assert (before.document["outdated"], before.document["without_leader"]) == (True, None)
+    rows = [line.split() for line in before.lines if " 9092 " in line]
+    assert [row[4:6] for row in rows] == [["-", "-"]] * 3
+    assert not [line for line in before.lines if line.startswith("without a leader")]
+    assert (now.document["outdated"], now.document["without_leader"]) == (False, 1)
+    assert [one["state"] for one in now.document["brokers"]] == ["live"] * 3
+
+
+def test_a_check_names_all_that_somebody_has_to_look_at():
+    def at(broker_id: int, *, fenced: bool = False) -> DescribedBroker:
+        return DescribedBroker(broker_id, Address(f"h{broker_id}", 9092), None, fenced=fenced)
+
+    led, well = led_by((1, (1,))), ClusterInfo("c", 1, (at(1), at(2)), Address("h1", 9092))
+    fenced = ClusterInfo("c", 1, (at(1), at(3, fenced=True)), Address("h1", 9092))
+
+    assert [*what_is_wrong(well, led)] == []
+    assert [*what_is_wrong(well._replace(cut_off=Address("h2", 9092)), led)] == [
+        "broker 2 at h2:9092 knows no controller: as far as can be told it cannot use its database"
+    ]
+    assert [*what_is_wrong(fenced, led_by((1, (1,)), (-1, (3,))))] == [
+        "broker 3 is fenced: start it, or take it out (`coterie cluster drain 3`, then `coterie cluster"
+        " remove 3`)",
+        "without a leader: 1 partition",
+    ]
+    assert [*what_is_wrong(three(), led)] == ["brokers 1, 2, 3 have one address, h:9092"]
+    assert [*what_is_wrong(well._replace(controller_id=-1), led_by((-1, (1,))))] == [
+        f"{said_of_outdated(well._replace(controller_id=-1))}; check PostgreSQL"
     ]
 
 

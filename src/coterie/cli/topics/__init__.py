@@ -7,11 +7,14 @@ With --dry-run nothing is changed; with --brokers beside it no cluster is needed
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from coterie.base.errors import CoterieError
 from coterie.base.plain import counted
+from coterie.cli.cluster_state import lines_of_cut_off, said_of_outdated
 from coterie.cli.hints import Family
 from coterie.cli.numbers import WholeNumber
 from coterie.cli.options import (
@@ -55,18 +58,34 @@ def list_command(ask: AskCluster, internal: bool) -> CommandResult:
 @topics_argument
 @asks_cluster
 def describe_command(ask: AskCluster, topics: tuple[str, ...]) -> CommandResult:
-    """Show topics' settings, leaders and replicas."""
+    """Show topics' settings, leaders and replicas.
+
+    Where no broker that answers can use its database that is said, and LEADER and IN SYNC are a dash.
+    """
     from coterie.cli.topics.texts import topic_document, topic_lines
 
     async def describe(admin: Admin) -> Any:
         from coterie.client.admin.messages import Resource
 
+        before = await lines_of_before(admin)
         found = await admin.describe_topics(topics)
-        return [(found[name], await admin.describe_configs(Resource.topic(name))) for name in found]
+        return before, [(found[name], await admin.describe_configs(Resource.topic(name))) for name in found]
 
-    documents = [topic_document(*one) for one in ask(describe, topics=topics)]
+    before, found = ask(describe, topics=topics)
+    documents = [topic_document(*one, outdated=bool(before)) for one in found]
     _, *lines = [line for one in documents for line in ("", *topic_lines(one))]
-    return CommandResult(documents, lines)
+    return CommandResult(documents, [*before, *lines])
+
+
+async def lines_of_before(admin: Admin) -> list[str]:
+    """Return the lines about what brokers tell where none of them can use its database; none where one can,
+    or does not know of clusters: it is older than Kafka 2.8.
+    """
+    with suppress(CoterieError):
+        found = await admin.describe_cluster()
+        if said_of_outdated(found):
+            return [*lines_of_cut_off(found)]
+    return []
 
 
 @command.command("offsets")
@@ -231,8 +250,6 @@ def add_partitions_command(
 
 def grown(placing: Placing, brokers: Sequence[Broker], there: Layout, total: int) -> Layout:
     """Return the layout of the partitions that a topic gets."""
-    from coterie.base.errors import CoterieError
-
     if total <= len(there):
         raise CoterieError(
             f"the topic has {counted(len(there), 'partition')}; --total has to be more than that"

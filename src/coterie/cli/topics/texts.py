@@ -40,12 +40,17 @@ def factor_of(topic: DescribedTopic) -> int | None:
     return factors.pop() if len(factors) == 1 else None
 
 
-def topic_document(topic: DescribedTopic, configs: Mapping[str, ConfigEntry]) -> dict[str, Any]:
-    """Return a topic as JSON values: with the settings that were set for it, and its partitions."""
+def topic_document(
+    topic: DescribedTopic, configs: Mapping[str, ConfigEntry], *, outdated: bool = False
+) -> dict[str, Any]:
+    """Return a topic as JSON values: with the settings that were set for it, and its partitions. `outdated`:
+    it is what brokers remember that cannot use their database.
+    """
     from coterie.client.admin.messages import ConfigSource
 
     return {
         **listed_document(topic),
+        "outdated": outdated,
         "configs": {
             name: entry.value for name, entry in configs.items() if entry.source is ConfigSource.TOPIC
         },
@@ -64,8 +69,14 @@ def topic_document(topic: DescribedTopic, configs: Mapping[str, ConfigEntry]) ->
 
 def topic_lines(topic: Mapping[str, Any]) -> list[str]:
     """Return a topic in lines: a headline, its settings, and a table of its partitions."""
+    known = not topic["outdated"]
     rows = [
-        (one["partition"], one["leader"], ids_text(one["replicas"]), ids_text(one["in_sync"]))
+        (
+            one["partition"],
+            one["leader"] if known else None,
+            ids_text(one["replicas"]),
+            ids_text(one["in_sync"]) if known else None,
+        )
         for one in topic["partitions"]
     ]
     return [
