@@ -26,6 +26,8 @@ class SinkOptions:
     ledger_topic: str | None = None
     """The topic under whose name tasks note their batches."""
     start_ledger: bool = False
+    dead_letter_topic: str | None = None
+    """Where rows with a dead letter go; None: there are none."""
     commit_source_offsets: bool = False
     """Whether the offsets of what was read are committed with what is written."""
 
@@ -47,6 +49,7 @@ def parse_sink(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
         exactly_once=options["semantics"] == "exactly-once",
         ledger_topic=options.text("ledgerTopic") or topic,
         start_ledger=options["startLedger"],
+        dead_letter_topic=(options.text("deadLetterTopic") or "").strip() or None,
         commit_source_offsets=options["commitSourceOffsets"],
     )
     refuse_together(found, streaming=streaming)

@@ -3,10 +3,11 @@
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, asynccontextmanager
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,6 +20,9 @@ from coterie.client.producer.delivery import written
 from coterie.client.producer.producer import Producer
 from coterie.spark.sink.options import SinkOptions
 from coterie.wire.records.checksum import crc32c
+
+DEAD_LETTER = "deadletter"
+"""The column of dead letters, in lower case."""
 
 
 async def read_ahead(batches: Iterable[pa.RecordBatch]) -> AsyncGenerator[pa.RecordBatch, None]:
@@ -71,7 +75,12 @@ def in_milliseconds(stamps: pa.Array) -> pa.Array:
 
 
 def by_topic(batch: pa.RecordBatch, options: SinkOptions) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Yield a batch's rows topic by topic."""
+    """Yield a batch's rows topic by topic, dead letters to their own."""
+    if options.dead_letter_topic is not None:
+        are_dead = columns_by_name(batch)[DEAD_LETTER].is_valid()
+        dead, batch = batch.filter(are_dead), batch.filter(pc.invert(are_dead))
+        if dead.num_rows:
+            yield options.dead_letter_topic, letters_of(dead)
     if options.topic is not None:
         yield options.topic, batch
         return
@@ -82,6 +91,31 @@ def by_topic(batch: pa.RecordBatch, options: SinkOptions) -> Iterator[tuple[str,
                 "a row's topic is null, and the option topic is not set: name a topic in every row, or set it"
             )
         yield topic, batch.filter(pc.equal(column, topic))
+
+
+def letters_of(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the records of dead letters: the bytes as they came, with their keys, and why in the headers."""
+    columns = columns_by_name(batch)
+    letters = columns[DEAD_LETTER].to_pylist()
+    headers = columns["headers"].to_pylist() if "headers" in columns else [None] * len(letters)
+    sources = columns["source"].to_pylist() if "source" in columns else [{}] * len(letters)
+    all_headers = [
+        [*(each or ()), *({"key": name, "value": text.encode()} for name, text in why(letter, source))]
+        for each, letter, source in zip(headers, letters, sources, strict=True)
+    ]
+    made: dict[str, pa.Array] = {name: columns[name] for name in ("key", "timestamp") if name in columns}
+    made["value"] = pa.array([one["value"] for one in letters], pa.binary())
+    made["headers"] = pa.array(all_headers, HEADERS)
+    return pa.RecordBatch.from_pydict(made)
+
+
+def why(letter: Mapping[str, Any], source: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the headers of a dead letter: why it is one, and where it was read, if that is known."""
+    found = {"reason": letter.get("reason"), "schema.id": letter.get("schemaId")}
+    found |= {name: source.get(name) for name in ("topic", "partition", "offset")}
+    for name, one in found.items():
+        if one is not None:
+            yield f"coterie.{name}", str(one)
 
 
 class Outbox:

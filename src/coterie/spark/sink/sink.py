@@ -28,7 +28,7 @@ from coterie.spark.options import BadOption
 from coterie.spark.sink.copying import write_with_offsets
 from coterie.spark.sink.exactly_once import TaskAttempt, note_done, write_once
 from coterie.spark.sink.options import SinkOptions
-from coterie.spark.sink.rows import Outbox, read_ahead
+from coterie.spark.sink.rows import DEAD_LETTER, Outbox, read_ahead
 from coterie.spark.source.datasource import SOURCE
 from coterie.spark.worker_reuse import settle
 
@@ -61,12 +61,24 @@ def refuse_columns(schema: StructType, options: SinkOptions) -> None:
         raise BadOption("rows for a topic need the option topic or a column topic")
     if options.commit_source_offsets:
         refuse_source(kinds.pop("source", None))
+    if options.dead_letter_topic is not None:
+        refuse_letters(kinds.pop(DEAD_LETTER, None))
     for name, kind in kinds.items():
         if name not in COLUMNS:
-            raise BadOption(f"column {name} has no place in a record; known are {', '.join(COLUMNS)}")
+            hint = "; deadLetterTopic says where to" if name == DEAD_LETTER else ""
+            raise BadOption(f"column {name} has no place in a record; known are {', '.join(COLUMNS)}{hint}")
         if not isinstance(kind, COLUMNS[name]):
             wanted = " or ".join(one.__name__.removesuffix("Type").lower() for one in COLUMNS[name])
             raise BadOption(f"column {name} must be {wanted}, not {kind.simpleString()}")
+
+
+def refuse_letters(kind: DataType | None) -> None:
+    """Raise BadOption unless rows say which of them are dead letters."""
+    if not isinstance(kind, StructType) or {"reason", "value"} - set(kind.names):
+        raise BadOption(
+            "deadLetterTopic needs the column deadLetter as it was read: set deadLetterColumn=true where the"
+            " records are read, and keep the column up to the sink"
+        )
 
 
 def refuse_source(kind: DataType | None) -> None:
