@@ -92,7 +92,7 @@ def test_tables_are_made_of_the_newest_schema_or_not_at_all(
     with pytest.raises(CoterieError, match="division by zero"):
         asyncio.run(migrate(empty))
 
-    assert asyncio.run(read_facts(empty)).cluster is None  # which another first start might have seen
+    assert asyncio.run(read_facts(empty))[0].cluster is None  # which another first start might have seen
 
 
 def test_a_start_leaves_tables_of_an_earlier_schema_as_they_are(server: Server, empty: DatabaseAddress):
@@ -104,7 +104,7 @@ def test_a_start_leaves_tables_of_an_earlier_schema_as_they_are(server: Server, 
     with pytest.raises(
         CoterieError, match=f"tables of schema {NEWEST - 1}, and this software needs {NEWEST}"
     ):
-        insist_on_schema(asyncio.run(read_facts(empty)).cluster, empty)
+        insist_on_schema(asyncio.run(read_facts(empty))[0].cluster, empty)
 
 
 def test_a_database_without_tables_is_refused_with_what_to_run(empty: DatabaseAddress):
@@ -181,6 +181,14 @@ def test_a_user_who_may_make_no_roles_owns_the_tables(server: Server, with_table
     assert (done.before, done.after, done.missing_roles) == (0, NEWEST, ())  # others have made the roles
 
 
+MENDS = "coterie store migrate by one with CREATEROLE makes them"
+
+
+def described(address: DatabaseAddress) -> list[str]:
+    """Return the lines of `coterie store describe`."""
+    return CliRunner().invoke(cli, ["store", "describe", address.url]).output.splitlines()
+
+
 def test_roles_that_are_made_later_are_given_their_rights_by_the_next_migrate(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ):
@@ -196,10 +204,18 @@ def test_roles_that_are_made_later_are_given_their_rights_by_the_next_migrate(
     try:
         made = asyncio.run(migrate(address))
         assert (made.before, made.after, made.missing_roles) == (0, NEWEST, roles)
+        assert described(address)[-2:] == [
+            "tables owned by plain",
+            f"roles missing: {', '.join(roles)}; {MENDS}",
+        ]
         for role in roles:
             server.sql("postgres", f"CREATE ROLE {role}")
+        lacking = f"roles without all their rights: {BROKER}, {READER}; coterie store migrate gives them"
+        assert described(address)[-2:] == [lacking, f"roles {OWNER}"]
 
         done = asyncio.run(migrate(address))
+
+        assert described(address)[-2:] == ["tables owned by plain", f"roles {', '.join(roles)}"]
 
         assert (done.before, done.missing_roles) == (NEWEST, ())
         for role, wanted in ((BROKER, "t|t|t"), (READER, "t|t|f")):
@@ -216,6 +232,32 @@ def test_roles_that_are_made_later_are_given_their_rights_by_the_next_migrate(
         server.sql("postgres", f"DROP OWNED BY plain; DROP ROLE plain, {', '.join(roles)}")
         for role in there:
             server.sql("postgres", f"ALTER ROLE aside_{role} RENAME TO {role}")
+
+
+def test_the_roles_alone_are_made_where_a_backup_is_to_come(server: Server, empty: DatabaseAddress):
+    there = server.sql("postgres", "SELECT rolname FROM pg_roles WHERE rolname LIKE 'coterie%'").split()
+    server.sql("postgres", "CREATE ROLE plain LOGIN")
+    for role in there:
+        server.sql("postgres", f"ALTER ROLE {role} RENAME TO aside_{role}")
+    plain = empty.url.replace("postgres@", "plain@")
+    try:
+        refused = CliRunner().invoke(cli, ["store", "migrate", "--only-roles", plain])
+        made = CliRunner().invoke(cli, ["store", "migrate", "--only-roles", empty.url])
+        found = server.sql("postgres", "SELECT rolname FROM pg_roles WHERE rolname LIKE 'coterie%'").split()
+        shown = described(empty)
+    finally:
+        server.sql("postgres", f"DROP ROLE IF EXISTS plain, {', '.join((OWNER, BROKER, READER))}")
+        for role in there:
+            server.sql("postgres", f"ALTER ROLE aside_{role} RENAME TO {role}")
+
+    assert isinstance(refused.exception, CoterieError | SystemExit)
+    assert (
+        f"not to be made by this user: {OWNER}, {BROKER}, {READER}" in str(refused.exception) + refused.output
+    )
+    assert made.output.startswith(f"the roles {OWNER}, {BROKER} and {READER} are there; next:\n")
+    assert sorted(found) == sorted((OWNER, BROKER, READER))
+    assert shown[0].startswith("no tables of a cluster")
+    assert shown[-1] == f"roles {OWNER}, {BROKER}, {READER}"
 
 
 def test_a_user_who_may_make_no_tables_is_told_what_is_to_be_granted(server: Server, with_tables: str):

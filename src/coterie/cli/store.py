@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from coterie.storage.postgres.connecting import DatabaseAddress
     from coterie.storage.postgres.facts import StoreFacts
     from coterie.storage.postgres.restored import Restored
-    from coterie.storage.postgres.schema import Migrated
+    from coterie.storage.postgres.schema import Migrated, StoreRoles
 
 ID_MAX = 2**31 - 1
 STORE_VARIABLE = "COTERIE_STORE"
@@ -32,6 +32,7 @@ LOAD_STOPPED = (
     "stopped: all of it is brought in or nothing, and nothing unless it was just done; run it again, which"
     " says so where the topics are there"
 )
+NOT_TO_BE_MADE = "not there, and not to be made by this user: %s"
 url_argument = click.argument("url", metavar="URL", envvar=STORE_VARIABLE)
 
 
@@ -52,16 +53,29 @@ def command() -> None:
 
 @command.command("migrate")
 @url_argument
+@click.option(
+    "--only-roles",
+    is_flag=True,
+    help="Make the roles and no tables: where a backup is to be brought to another server.",
+)
 @output_option
-def migrate_command(url: str, output: str) -> None:
+def migrate_command(url: str, only_roles: bool, output: str) -> None:
     """Make the tables, or bring them up to what this software needs.
 
     Brokers may run meanwhile. The first time, the roles coterie_owner, coterie_broker and coterie_reader are
-    made as well, if USER may: give brokers' users the second, and whoever only looks the third.
+    made as well, if USER may: give brokers' users the second, and whoever only looks the third. With
+    --only-roles any database of the server will do, and nothing is left in it.
     """
     address = address_of(url)
-    from coterie.storage.postgres.schema import migrate
+    from coterie.storage.postgres.schema import make_roles, migrate
 
+    if only_roles:
+        missing = run_async(make_roles(address))
+        wrong = f"{NOT_TO_BE_MADE % ', '.join(missing)}; one with CREATEROLE may" if missing else ""
+        show(
+            CommandResult({"missing_roles": missing}, () if missing else lines_of_roles_made(), wrong), output
+        )
+        return
     done = run_async(migrate(address))
     show(CommandResult(done._asdict(), lines_of_migration(done)), output)
 
@@ -77,28 +91,34 @@ def lines_of_migration(done: Migrated) -> Iterator[str]:
     if done.missing_roles:
         missing = ", ".join(done.missing_roles)
         yield (
-            f"not there, and not to be made by this user: {missing}; one with CREATEROLE may, and this"
-            " command, run once more, gives them their rights"
+            f"{NOT_TO_BE_MADE % missing}; one with CREATEROLE may, and this command, run once more, gives"
+            " them their rights"
         )
     elif done.before in (0, done.after):  # else brokers run, whose user has one
-        from coterie.storage.postgres.schema import BROKER, OWNER, READER
+        yield from lines_of_roles_made(", and have their rights")
 
-        yield f"the roles {OWNER}, {BROKER} and {READER} are there, and have their rights; next:"
-        yield f"  GRANT {BROKER} TO the user of brokers; GRANT {READER} TO whoever only looks"
+
+def lines_of_roles_made(rights: str = "") -> Iterator[str]:
+    """Yield in lines that all roles are there, and what is next."""
+    from coterie.storage.postgres.schema import BROKER, OWNER, READER
+
+    yield f"the roles {OWNER}, {BROKER} and {READER} are there{rights}; next:"
+    yield f"  GRANT {BROKER} TO the user of brokers; GRANT {READER} TO whoever only looks"
 
 
 @command.command("describe")
 @url_argument
 @output_option
 def describe_command(url: str, output: str) -> None:
-    """Show whose tables a database has, and what its server promises."""
+    """Show a database's tables and roles, and what its server promises."""
     address = address_of(url)
     from coterie.storage.postgres.facts import read_facts
 
-    facts = run_async(read_facts(address))
+    facts, roles = run_async(read_facts(address))
     cluster = None if facts.cluster is None else facts.cluster._asdict()
-    document = {**facts._asdict(), "cluster": cluster, "durability": facts.durability}
-    show(CommandResult(document, lines_of_facts(facts)), output)
+    durability = facts.durability
+    document = {**facts._asdict(), "cluster": cluster, "durability": durability, "roles": roles._asdict()}
+    show(CommandResult(document, [*lines_of_facts(facts), *lines_of_roles(roles)]), output)
 
 
 def lines_of_facts(facts: StoreFacts) -> Iterator[str]:
@@ -111,6 +131,21 @@ def lines_of_facts(facts: StoreFacts) -> Iterator[str]:
         yield f"metadata at version {facts.metadata_version}"
     yield f"PostgreSQL {facts.server_version}"
     yield f"durability {facts.durability}"
+
+
+def lines_of_roles(roles: StoreRoles) -> Iterator[str]:
+    """Yield in lines which roles there are, and what they lack."""
+    from coterie.storage.postgres.schema import BROKER, OWNER, READER
+
+    if roles.owner is not None:
+        yield f"tables owned by {roles.owner}"
+    if roles.missing:
+        mended = "coterie store migrate by one with CREATEROLE makes them"
+        yield f"roles missing: {', '.join(roles.missing)}; {mended}"
+    if roles.lacking:
+        yield f"roles without all their rights: {', '.join(roles.lacking)}; coterie store migrate gives them"
+    if well := [one for one in (OWNER, BROKER, READER) if one not in roles.missing + roles.lacking]:
+        yield f"roles {', '.join(well)}"
 
 
 @command.command("restored")

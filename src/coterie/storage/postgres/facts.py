@@ -8,7 +8,7 @@ import asyncpg
 
 from coterie.storage.postgres.advice import connected
 from coterie.storage.postgres.connecting import DatabaseAddress
-from coterie.storage.postgres.schema import StoreCluster, read_cluster
+from coterie.storage.postgres.schema import StoreCluster, StoreRoles, read_cluster, read_roles
 
 SETTINGS = """
 SELECT current_setting('server_version'), current_setting('fsync') = 'on',
@@ -40,10 +40,10 @@ class StoreFacts(NamedTuple):
         return f"with standbys: what is acknowledged is on {self.synchronous_standbys}, too"
 
 
-async def read_facts(address: DatabaseAddress) -> StoreFacts:
-    """Return the facts of a database. Raises `CoterieError` where the database cannot be reached."""
+async def read_facts(address: DatabaseAddress) -> tuple[StoreFacts, StoreRoles]:
+    """Return the facts of a database, and its roles. Raises `CoterieError` where it cannot be reached."""
     async with connected(address) as connection:
-        return await facts_of(connection)
+        return await facts_of(connection), await read_roles(connection)
 
 
 async def facts_of(connection: asyncpg.Connection) -> StoreFacts:

@@ -34,6 +34,7 @@ OWNER_TO_BE = """
 SELECT quote_ident(pg_get_userbyid(nspowner)) FROM pg_namespace
 WHERE nspname = 'coterie' AND pg_has_role(nspowner, 'MEMBER')
 """
+OWNER_OF_TABLES = "SELECT pg_get_userbyid(nspowner) FROM pg_namespace WHERE nspname = 'coterie'"
 LACKS_RIGHTS = """
 SELECT NOT has_schema_privilege($1::text, 'coterie', 'USAGE') OR EXISTS (
     SELECT FROM pg_class, unnest($2::text[]) AS wanted
@@ -81,6 +82,39 @@ def migrations() -> tuple[Migration, ...]:
         if match := NUMBERED.fullmatch(file.name):
             found.append(Migration(int(match[1]), file.read_text(encoding="utf-8")))
     return tuple(sorted(found))
+
+
+class StoreRoles(NamedTuple):
+    """The role that owns the tables, None where there are none; and of the roles that there ought to be which
+    are missing, and which lack rights in the tables.
+    """
+
+    owner: str | None
+    missing: tuple[str, ...]
+    lacking: tuple[str, ...]
+
+
+async def make_roles(address: DatabaseAddress) -> tuple[str, ...]:
+    """Make the roles that are missing on a server, and return those that this user may not make. Raises
+    `CoterieError` where the database cannot be reached or refuses.
+    """
+    async with connected(address) as connection:
+        return await _make_roles(connection)
+
+
+async def read_roles(connection: asyncpg.Connection) -> StoreRoles:
+    """Return the tables' owner, and what the roles lack."""
+    there = {row[0] for row in await connection.fetch("SELECT rolname FROM pg_roles")}
+    owner = await connection.fetchval(OWNER_OF_TABLES)
+    lacking = [
+        role
+        for role, rights in RIGHTS.items()
+        if owner is not None
+        and role in there
+        and await connection.fetchval(LACKS_RIGHTS, role, rights.split(", "))
+    ]
+    missing = (role for role in (OWNER, BROKER, READER) if role not in there)
+    return StoreRoles(owner, tuple(missing), tuple(lacking))
 
 
 async def migrate(address: DatabaseAddress, *, only_if_empty: bool = False) -> Migrated:
