@@ -16,7 +16,7 @@ import pytest
 from coterie.storage.log.aborted import AbortedSpan
 from coterie.storage.postgres import compacting
 from coterie.storage.postgres.compacting import PostgresCompactor
-from coterie.storage.postgres.connecting import DatabaseAddress, connect, read_history
+from coterie.storage.postgres.connecting import DatabaseAddress, connect, read_history, table_of
 from coterie.storage.remote import pretended_compaction
 from coterie.storage.remote.compaction import (
     Compacted,
@@ -55,7 +55,8 @@ async def ask(database: Any, statement: Statement) -> Any:
     """Return what a statement is answered with."""
     if isinstance(database, InMemory):
         return pretended_compaction.carry_out(database.tables, PLACE.broker_id, statement)
-    return await compacting.carry_out(database.own, PLACE.broker_id, statement)
+    table = table_of(database.history)
+    return await compacting.carry_out(database.own, PLACE.broker_id, table, statement)
 
 
 async def four_rows(database: LaneDatabase, lane: Asking) -> None:
@@ -160,7 +161,10 @@ def test_a_statement_waits_for_whoever_takes_the_partition_and_does_nothing_then
         await other.execute(LEAD, 1, UUID(int=1), PLACE.broker_id, 4)
         await other.execute("BEGIN")
         await other.execute(taken)
-        asked = asyncio.ensure_future(compacting.carry_out(own, PLACE.broker_id, CompactedTo(LEADS, 6)))
+        table = table_of(await read_history(own))
+        asked = asyncio.ensure_future(
+            compacting.carry_out(own, PLACE.broker_id, table, CompactedTo(LEADS, 6))
+        )
         waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND pid = $1"
         while not await looking.fetchval(waits, own.get_server_pid()):
             assert not asked.done()

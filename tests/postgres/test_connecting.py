@@ -402,8 +402,8 @@ def test_a_life_that_is_given_up_waits_for_no_lock_any_longer(
     address: DatabaseAddress, monkeypatch: pytest.MonkeyPatch
 ):
     """But for its appends, for which the next life waits: test_lane_on_server."""
-    of_four = f"{LOCK} WHERE ($1::int, $2::int, $3::bigint, $4::bigint) IS NOT NULL"
-    monkeypatch.setattr(lane_session, "BEGIN_LIFE", of_four)
+    of_five = f"{LOCK} WHERE ($1::int, $2::int, $3::bigint, $4::bigint, $5::oid) IS NOT NULL"
+    monkeypatch.setattr(lane_session, "BEGIN_LIFE", of_five)
 
     async def give_up(holder: Any) -> None:
         session = LaneSession(Connections(address, asyncio.get_running_loop()), PLACE, lambda *_: None)

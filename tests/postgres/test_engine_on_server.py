@@ -41,6 +41,7 @@ from coterie.storage.postgres.connecting import (
     DatabaseAddress,
     connect,
     read_history,
+    table_of,
 )
 from coterie.storage.postgres.lane_session import LanePlace, LaneSession
 from coterie.storage.postgres.reading import PostgresReader
@@ -49,7 +50,7 @@ from coterie.storage.remote.reading import LogWanted, RowsWanted, StartWanted, S
 from coterie.storage.remote.session import Broken, Inserted, Look, Reopened
 
 from .rigs.lane_places import a_chunk
-from .rigs.stage import LANES, PostgresStage
+from .rigs.stage import LANES, REPLACED, PostgresStage
 
 pytestmark = pytest.mark.interop
 LOCKS_HELD = """
@@ -57,11 +58,6 @@ SELECT count(*) FROM pg_locks
 WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
 """
 
-REPLACED = """
-CREATE TABLE coterie.others AS TABLE coterie.cluster;
-DROP TABLE coterie.cluster;
-ALTER TABLE coterie.others RENAME TO cluster
-"""
 ALL_ROWS = """
 SELECT (SELECT to_jsonb(each) FROM coterie.cluster AS each),
   (SELECT jsonb_agg(to_jsonb(each) ORDER BY to_jsonb(each)) FROM coterie.brokers AS each),
@@ -463,6 +459,6 @@ async def _save_start(connections: Connections, history: str) -> None:
 
 async def _sweep(address: DatabaseAddress, seen: int) -> int:
     connection = await connect(address)
-    swept = await sweep(seen, connection)
+    swept = await sweep(seen, table_of(await read_history(connection)), connection)
     connection.terminate()
     return swept

@@ -16,9 +16,9 @@ from coterie.broker.cluster.image import Image
 from coterie.broker.cluster.postgres import sweeping
 from coterie.broker.cluster.postgres.sweeping import SWEEP_EVERY, Sweeper, sweep, sweep_strays
 from coterie.storage.postgres import deleting
-from coterie.storage.postgres.connecting import DatabaseAddress, connect
+from coterie.storage.postgres.connecting import DatabaseAddress, connect, read_history, table_of
 
-from .rigs.stage import PostgresStage
+from .rigs.stage import REPLACED, PostgresStage
 
 pytestmark = pytest.mark.interop
 
@@ -56,6 +56,11 @@ async def fill(connection: asyncpg.Connection, partition_id: int, rows: int, *, 
     await connection.execute("INSERT INTO coterie.logs (partition_id) VALUES ($1)", partition_id)
 
 
+async def table_there(connection: asyncpg.Connection) -> int:
+    """Return the table that has the cluster."""
+    return table_of(await read_history(connection))
+
+
 async def counts(connection: asyncpg.Connection) -> list[int]:
     """Return the number of rows of each table."""
     return [await connection.fetchval(f"SELECT count(*) FROM coterie.{table}") for table in TABLES]
@@ -80,20 +85,22 @@ def test_a_slice_has_so_many_rows_or_bytes_and_one_row_at_least(on: Play, monkey
     monkeypatch.setattr(deleting, "SLICE_BYTES", 50)
 
     async def scene(connection: asyncpg.Connection) -> None:
+        table = await table_there(connection)
         await fill(connection, 1, 25)
         await fill(connection, 2, 25, size=20)
         await fill(connection, 3, 2, size=1_000)
-        assert [await deleting.delete_slice(connection, 1) for _ in range(4)] == [10, 10, 5, 0]
-        assert await deleting.delete_slice(connection, 2) == 3
-        assert [await deleting.delete_slice(connection, 3) for _ in range(3)] == [1, 1, 0]
+        assert [await deleting.delete_slice(connection, table, 1) for _ in range(4)] == [10, 10, 5, 0]
+        assert await deleting.delete_slice(connection, table, 2) == 3
+        assert [await deleting.delete_slice(connection, table, 3) for _ in range(3)] == [1, 1, 0]
 
     on(scene)
 
 
 def test_a_slice_ends_before_the_row_that_holds_an_offset(on: Play):
     async def scene(connection: asyncpg.Connection) -> None:
+        table = await table_there(connection)
         await fill(connection, 1, 5)
-        assert await deleting.delete_slice(connection, 1, 3) == 3
+        assert await deleting.delete_slice(connection, table, 1, 3) == 3
         left = await connection.fetch("SELECT base_offset FROM coterie.chunks_keep ORDER BY 1")
         assert [row[0] for row in left] == [3, 4]
 
@@ -102,19 +109,20 @@ def test_a_slice_ends_before_the_row_that_holds_an_offset(on: Play):
 
 def test_the_rows_of_a_deleted_topic_go_once_all_have_seen_that_it_is(on: Play):
     async def scene(connection: asyncpg.Connection) -> None:
+        table = await table_there(connection)
         await make_topics(connection, deleted_at=7)
         await fill(connection, 1, 1_500)
         await fill(connection, 2, 4)
-        assert await sweep(6, connection) == 0
+        assert await sweep(6, table, connection) == 0
         assert await counts(connection) == [1_504, 2, 2, 2, 2]
-        assert await sweep(7, connection) == 1
+        assert await sweep(7, table, connection) == 1
         assert await counts(connection) == [4, 1, 1, 1, 2]
         await connection.execute(FILL, 1, 1, 1)  # it was in flight
-        assert await sweep(7, connection) == 1
+        assert await sweep(7, table, connection) == 1
         assert await counts(connection) == [4, 1, 1, 1, 2]
-        assert await sweep(7, connection) == 1
+        assert await sweep(7, table, connection) == 1
         assert await counts(connection) == [4, 1, 1, 1, 1]
-        assert await sweep(7, connection) == 0
+        assert await sweep(7, table, connection) == 0
         assert await connection.fetchval("SELECT count(*) FROM coterie.topics") == 2
 
     on(scene)
@@ -122,15 +130,16 @@ def test_the_rows_of_a_deleted_topic_go_once_all_have_seen_that_it_is(on: Play):
 
 def test_what_comes_after_a_partition_is_forgotten_goes_as_well(on: Play):
     async def scene(connection: asyncpg.Connection) -> None:
+        table = await table_there(connection)
         await make_topics(connection, deleted_at=7)
         await fill(connection, 2, 4)
-        assert await sweep(7, connection) == 1
+        assert await sweep(7, table, connection) == 1
         for late in (FILL_LATE, LATE_EPOCH, LATE_START, LATE_ABORTED):
             await connection.execute(late)
-            assert await sweep(7, connection) == 0
-            assert await sweep_strays(connection) == 1
+            assert await sweep(7, table, connection) == 0
+            assert await sweep_strays(table, connection) == 1
             assert await counts(connection) == [4, 1, 1, 1, 1]
-            assert await sweep_strays(connection) == 0
+            assert await sweep_strays(table, connection) == 0
 
     on(scene)
 
@@ -186,6 +195,50 @@ def test_nothing_is_swept_in_a_database_of_another_history(server: Server, with_
     sweep_at_once()
     assert partitions() == 0
     stage.close()
+
+
+def test_nothing_is_swept_in_tables_that_have_taken_the_place_of_those_that_were_there(
+    server: Server, with_tables: str
+):
+    stage = PostgresStage(server, server.new_database(with_tables))
+    broker = Broker(stage)
+    broker.register()
+    broker.change(CreateTopics((topic(1, "gone"),)))
+    deleted = broker.change(DeleteTopics((UUID(int=1),)))
+    answers = [broker.heartbeat(deleted - 1), broker.heartbeat(deleted)]
+    sweeper = Sweeper(stage.connections, 1, history=lambda: broker.history)
+    for answer in answers:
+        assert partitions_in(stage) == 1
+        for _ in range(SWEEP_EVERY):
+            sweeper.heartbeat_answered(answer)
+        stage.until(lambda: not sweeper._sweeping)
+        server.sql(stage.database, REPLACED)
+
+    assert partitions_in(stage) == 1
+    sweeper.close()
+    stage.close()
+
+
+def test_a_sweep_whose_tables_others_take_the_place_of_deletes_nothing_in_those(on: Play):
+    """It may wait for the lock of whoever brings them back, between any two of its statements."""
+
+    async def scene(connection: asyncpg.Connection) -> None:
+        await make_topics(connection, deleted_at=7)
+        await fill(connection, 1, 4)
+        await fill(connection, 3, 4)
+        table, before = await table_there(connection), await counts(connection)
+        await connection.execute(REPLACED)
+        assert await sweep(7, table, connection) == await sweep_strays(table, connection) == 1
+        assert await counts(connection) == before
+        await connection.execute("DELETE FROM coterie.chunks_keep")
+        assert await sweep(7, table, connection) == 1
+        assert (await counts(connection))[1:] == before[1:]
+
+    on(scene)
+
+
+def partitions_in(stage: PostgresStage) -> int:
+    return int(stage.server.sql(stage.database, "SELECT count(*) FROM coterie.partitions"))
 
 
 def test_the_first_of_the_brokers_sweeps_as_its_heartbeats_are_answered(server: Server, with_tables: str):

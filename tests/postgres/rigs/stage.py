@@ -19,6 +19,12 @@ SET search_path = coterie;
 TRUNCATE {TABLES};
 UPDATE cluster SET version = 0, level = 0, next_partition_id = 1, next_producer_id = 0
 """
+REPLACED = """
+CREATE TABLE coterie.others AS TABLE coterie.cluster;
+DROP TABLE coterie.cluster;
+ALTER TABLE coterie.others RENAME TO cluster
+"""
+"""Have another table take the place of the cluster's, with the same in it."""
 WITHIN_S = 20.0
 
 

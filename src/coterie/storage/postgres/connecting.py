@@ -395,6 +395,14 @@ def within_ms(limit_ms: int) -> str:
     return f"patience AS MATERIALIZED (SELECT set_config('lock_timeout', '{limit_ms}', true))"
 
 
+def cluster_in(table: str) -> str:
+    """Return the condition that the cluster is in the table of this object id, a statement's parameter: by it
+    a statement does nothing in tables that have taken the place of those that it was meant for. What waits
+    for the lock of whoever brings a backup back goes on in what that has brought.
+    """
+    return f"(SELECT tableoid FROM coterie.cluster) = {table}"
+
+
 def _notice_silence(connection: asyncpg.Connection) -> None:
     """Have the system end a connection whose other side is gone without a word."""
     peer = connection._transport.get_extra_info("socket")
@@ -436,7 +444,12 @@ class ClusterHistory(NamedTuple):
     @property
     def table(self) -> int:
         """The object id of the table that has the cluster's row."""
-        return int(self.history.split("/")[TABLE_OF_HISTORY])
+        return table_of(self.history)
+
+
+def table_of(history: str) -> int:
+    """Return the object id of the table that has the cluster's row in a database of this history."""
+    return int(history.split("/")[TABLE_OF_HISTORY])
 
 
 async def read_history(connection: asyncpg.Connection) -> str:

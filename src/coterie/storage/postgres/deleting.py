@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from itertools import starmap
 
-from coterie.storage.postgres.connecting import within_ms
+from coterie.storage.postgres.connecting import cluster_in, table_of, within_ms
 from coterie.storage.postgres.serial import ROWS_LOCK_MS, Connection
 from coterie.storage.remote.reading import DeletedRow, RetainedLog, RetentionWanted, SizeWanted, StoredSize
 
 SLICE_ROWS = 1_000
 SLICE_BYTES = 16 << 20
-DELETE_SLICE = """
+DELETE_SLICE = f"""
 WITH oldest AS (
   SELECT base_offset, size FROM coterie.chunks_keep WHERE partition_id = $1 AND last_offset < $2
   ORDER BY base_offset LIMIT $3),
@@ -20,19 +20,20 @@ slice AS (
   WHERE before < $4)
 DELETE FROM coterie.chunks_keep
 WHERE partition_id = $1 AND base_offset BETWEEN (SELECT min(base_offset) FROM slice)
-  AND (SELECT max(base_offset) FROM slice)
+  AND (SELECT max(base_offset) FROM slice) AND {cluster_in("$5")}
 RETURNING last_offset, size
 """
 FORGET_LOG = (
-    "DELETE FROM coterie.aborted WHERE partition_id = $1",
-    "DELETE FROM coterie.leader_epochs WHERE partition_id = $1",
-    "DELETE FROM coterie.logs WHERE partition_id = $1",
+    f"DELETE FROM coterie.aborted WHERE partition_id = $1 AND {cluster_in('$2')}",
+    f"DELETE FROM coterie.leader_epochs WHERE partition_id = $1 AND {cluster_in('$2')}",
+    f"DELETE FROM coterie.logs WHERE partition_id = $1 AND {cluster_in('$2')}",
 )
 END = (1 << 63) - 1
 # Where a log starts it goes on at the earliest, before any row goes that has said so.
-START = """
+START = f"""
 WITH raised AS (
-  UPDATE coterie.logs SET end_floor = start_offset WHERE partition_id = $1 AND end_floor < start_offset)
+  UPDATE coterie.logs SET end_floor = start_offset
+  WHERE partition_id = $1 AND end_floor < start_offset AND {cluster_in("$2")})
 SELECT start_offset FROM coterie.logs WHERE partition_id = $1
 """
 # The rows themselves are small: what is large of them lies beside the table, and is not read.
@@ -43,7 +44,9 @@ SELECT coalesce(sum(size) FILTER (WHERE last_offset < $3), 0)::bigint,
     WHERE partition_id = $1 AND base_offset < $3 AND last_offset >= $3 ORDER BY base_offset DESC LIMIT 1), '')
 FROM coterie.chunks_keep WHERE partition_id = $1 AND last_offset >= $2 AND base_offset < greatest($3, $4)
 """
-FORGET_ABORTED = "DELETE FROM coterie.aborted WHERE partition_id = $1 AND last_offset < $2"
+FORGET_ABORTED = f"""
+DELETE FROM coterie.aborted WHERE partition_id = $1 AND last_offset < $2 AND {cluster_in("$3")}
+"""
 # A row without a time is kept as if it were young, as are all behind it. The partition's row is locked as a
 # lane's gate is: who gives it another leader waits for this, or this for them, and sees their leader epoch.
 RETAIN = f"""
@@ -60,7 +63,7 @@ kept AS (
   WHERE NOT (max_timestamp >= 0 AND max_timestamp < $5) AND upto > $6 ORDER BY base_offset LIMIT 1),
 start AS (
   SELECT max(last_offset) + 1 AS start_offset FROM oldest
-  WHERE base_offset < coalesce((SELECT base_offset FROM kept), {END})
+  WHERE base_offset < coalesce((SELECT base_offset FROM kept), {END}) AND {cluster_in("$8")}
     AND NOT EXISTS (SELECT FROM led WHERE leader_epoch > $2)
     AND NOT EXISTS (SELECT FROM coterie.leader_epochs WHERE partition_id = $1 AND epoch > $2)),
 moved AS (
@@ -72,30 +75,41 @@ SELECT coalesce((SELECT start_offset FROM start), $3), (SELECT max_timestamp FRO
 """
 
 
-async def delete_slice(connection: Connection, partition_id: int, before_offset: int = END) -> int:
-    """Delete the oldest rows that end before an offset; return their number, 0 once there are none."""
-    return len(await _delete_slice(connection, partition_id, before_offset))
+async def delete_slice(
+    connection: Connection, table: int, partition_id: int, before_offset: int = END
+) -> int:
+    """Delete the oldest rows that end before an offset, where the cluster is in this `table`; return their
+    number, 0 once there are none.
+    """
+    return len(await _delete_slice(connection, table, partition_id, before_offset))
 
 
-async def _delete_slice(connection: Connection, partition_id: int, before_offset: int) -> list[DeletedRow]:
-    terms = (partition_id, before_offset, SLICE_ROWS, SLICE_BYTES)
+async def _delete_slice(
+    connection: Connection, table: int, partition_id: int, before_offset: int
+) -> list[DeletedRow]:
+    terms = (partition_id, before_offset, SLICE_ROWS, SLICE_BYTES, table)
     return [*starmap(DeletedRow, await connection.fetch(DELETE_SLICE, *terms))]
 
 
-async def retain(wanted: RetentionWanted, connection: Connection) -> RetainedLog:
-    """Have a log start behind rows that it need not keep, unless a later leader epoch has begun."""
-    start, oldest_ms = await connection.fetchrow(RETAIN, *wanted, SLICE_ROWS)
+async def retain(wanted: RetentionWanted, history: str, connection: Connection) -> RetainedLog:
+    """Have a log start behind rows that it need not keep, unless a later leader epoch has begun, or the
+    tables are not those of this history.
+    """
+    start, oldest_ms = await connection.fetchrow(RETAIN, *wanted, SLICE_ROWS, table_of(history))
     return RetainedLog(start, oldest_ms)
 
 
-async def delete_rows(partition_id: int, before_offset: int, connection: Connection) -> list[DeletedRow]:
-    """Delete a slice of the rows that end before an offset, and before where the log starts by its row;
-    return them.
+async def delete_rows(
+    partition_id: int, before_offset: int, history: str, connection: Connection
+) -> list[DeletedRow]:
+    """Delete a slice of the rows that end before an offset, and before where the log starts by its row, in
+    tables of this history; return them.
     """
-    start = await connection.fetchval(START, partition_id)
+    table = table_of(history)
+    start = await connection.fetchval(START, partition_id, table)
     before_offset = min(before_offset, start or 0)
-    await connection.execute(FORGET_ABORTED, partition_id, before_offset)
-    return await _delete_slice(connection, partition_id, before_offset)
+    await connection.execute(FORGET_ABORTED, partition_id, before_offset, table)
+    return await _delete_slice(connection, table, partition_id, before_offset)
 
 
 async def measure(wanted: SizeWanted, connection: Connection) -> StoredSize:
@@ -103,11 +117,13 @@ async def measure(wanted: SizeWanted, connection: Connection) -> StoredSize:
     return StoredSize(*await connection.fetchrow(MEASURE, *wanted))
 
 
-async def delete_log(connection: Connection, partition_id: int) -> int:
-    """Delete all rows of a partition that is no more; return the number of those that held records."""
+async def delete_log(connection: Connection, table: int, partition_id: int) -> int:
+    """Delete all rows of a partition that is no more, where the cluster is in this `table`; return the number
+    of those that held records.
+    """
     deleted = 0
-    while count := await delete_slice(connection, partition_id):
+    while count := await delete_slice(connection, table, partition_id):
         deleted += count
     for statement in FORGET_LOG:
-        await connection.execute(statement, partition_id)
+        await connection.execute(statement, partition_id, table)
     return deleted

@@ -19,9 +19,11 @@ from coterie.storage.postgres.connecting import (
     LOST,
     OTHER_HISTORY,
     Connections,
+    cluster_in,
     failure_of,
     in_a_line,
     read_history,
+    table_of,
     within_ms,
 )
 from coterie.storage.remote.chunk import Chunk
@@ -53,7 +55,7 @@ APPEND_ABORTED = _GATE + _SPANS + _CHUNKS
 BEGIN_LIFE = f"""
 WITH {within_ms(8_000)}
 UPDATE coterie.lanes SET life = $4 FROM patience
-WHERE broker_id = $1 AND lane = $2 AND broker_epoch = $3 AND life < $4
+WHERE broker_id = $1 AND lane = $2 AND broker_epoch = $3 AND life < $4 AND {cluster_in("$5")}
 RETURNING tableoid
 """
 """Return the table's object id. It waits for what an earlier life has sent, but not for ever: where that
@@ -222,12 +224,19 @@ class _LaneConnection:
 
     async def _begin_life(self, life: int, look: Look, history: Callable[[], str] | None) -> LaneAnswer:
         connection = self._connection
-        if history is not None and await read_history(connection) != history():
+        found = await read_history(connection)
+        if history is not None and found != history():
             return Broken(OTHER_HISTORY)
-        table = await connection.fetchval(BEGIN_LIFE, *self._place, life)
-        if table is None:
+        answer = await self._begin_life_in(table_of(found), life, look)
+        return answer if await read_history(connection) == found else Broken(OTHER_HISTORY)
+
+    async def _begin_life_in(self, table: int, life: int, look: Look) -> Fenced | Reopened:
+        """Do so where the cluster is in this `table`."""
+        connection = self._connection
+        of_lanes = await connection.fetchval(BEGIN_LIFE, *self._place, life, table)
+        if of_lanes is None:
             return Fenced()
-        self._table = table
+        self._table = of_lanes
         in_doubt, acknowledged = look
         rows = await connection.fetchrow(LOOK, *(in_doubt or NO_ROW), *(acknowledged or NO_ROW))
         return Reopened(*rows[:2])

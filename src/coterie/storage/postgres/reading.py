@@ -14,7 +14,14 @@ from typing import Any, NamedTuple
 
 from coterie.storage.log.aborted import AbortedSpan
 from coterie.storage.postgres import deleting
-from coterie.storage.postgres.connecting import OTHER_HISTORY, Connections, read_history, within_ms
+from coterie.storage.postgres.connecting import (
+    OTHER_HISTORY,
+    Connections,
+    cluster_in,
+    read_history,
+    table_of,
+    within_ms,
+)
 from coterie.storage.postgres.deleting import END
 from coterie.storage.postgres.serial import (
     ROWS_LOCK_MS,
@@ -100,7 +107,7 @@ ends AS MATERIALIZED (
 begun AS (
   INSERT INTO coterie.leader_epochs (partition_id, epoch, start_offset)
   SELECT partition_id, epoch, end_offset FROM ends
-  WHERE NOT EXISTS (SELECT FROM coterie.leader_epochs AS there
+  WHERE {cluster_in("$5")} AND NOT EXISTS (SELECT FROM coterie.leader_epochs AS there
     WHERE there.partition_id = ends.partition_id AND there.epoch >= ends.epoch)
   ORDER BY partition_id
   ON CONFLICT DO NOTHING)
@@ -183,7 +190,7 @@ ORDER BY max_timestamp DESC, base_offset
 """
 # A partition's row is locked as a lane's gate is: who gives it another leader waits for this, and the next
 # leader reads the start then. Where somebody does so just now this is not waited for, but tried again.
-SAVE_STARTS = """
+SAVE_STARTS = f"""
 WITH wanted AS (
   SELECT * FROM unnest($1::int[], $2::int[], $3::bigint[]) AS log (partition_id, epoch, start_offset)),
 led AS MATERIALIZED (
@@ -200,6 +207,7 @@ saved AS (
   INSERT INTO coterie.logs AS there (partition_id, start_offset, end_floor)
   SELECT partition_id, start_offset, start_offset FROM wanted
   WHERE partition_id NOT IN (SELECT partition_id FROM gone UNION ALL SELECT partition_id FROM deleted)
+    AND {cluster_in("$4")}
   ORDER BY partition_id
   ON CONFLICT (partition_id) DO UPDATE SET
     start_offset = greatest(there.start_offset, excluded.start_offset),
@@ -236,7 +244,7 @@ class PostgresReader:
         *,
         history: str,
     ) -> None:
-        self._opening.run(partial(_read_logs, wanted, self._opening.move), done, history)
+        self._opening.run(partial(_read_logs, wanted, history, self._opening.move), done, history)
 
     def read_rows(
         self, wanted: RowsWanted, done: Callable[[StoredRows | Broken], None], *, history: str
@@ -251,7 +259,7 @@ class PostgresReader:
     def retain(
         self, wanted: RetentionWanted, done: Callable[[RetainedLog | Broken], None], *, history: str
     ) -> None:
-        self._forgetting.run(partial(deleting.retain, wanted), done, history)
+        self._forgetting.run(partial(deleting.retain, wanted, history), done, history)
 
     def delete_rows(
         self,
@@ -261,7 +269,8 @@ class PostgresReader:
         *,
         history: str,
     ) -> None:
-        self._forgetting.run(partial(deleting.delete_rows, partition_id, before_offset), done, history)
+        job = partial(deleting.delete_rows, partition_id, before_offset, history)
+        self._forgetting.run(job, done, history)
 
     def measure(
         self, wanted: SizeWanted, done: Callable[[StoredSize | Broken], None], *, history: str
@@ -275,7 +284,7 @@ class PostgresReader:
         *,
         history: str,
     ) -> None:
-        self._opening.run(partial(_save_starts, starts), done, history)
+        self._opening.run(partial(_save_starts, starts, history), done, history)
 
     def close(self) -> None:
         """Give the connections up; whoever waits has Broken."""
@@ -375,15 +384,18 @@ class ReadConnection:
 
 async def _prepare(connection: Connection) -> None:
     """Have the server know the statements."""
-    await connection.fetch(OPEN, [], [], [], 0)
+    await connection.fetch(OPEN, [], [], [], 0, 0)
     await _read_chunks(([0], [0], [0], [0]), lambda: None, connection)
 
 
 async def _read_logs(
-    wanted: Sequence[LogWanted], moved: Callable[[], None], connection: Connection
+    wanted: Sequence[LogWanted], history: str, moved: Callable[[], None], connection: Connection
 ) -> list[StoredLog]:
-    """Return the logs in the order of those that are wanted, the first that are not too much."""
-    rows = await connection.fetch(OPEN, *zip(*wanted, strict=True), FEW_BYTES // len(wanted))
+    """Return the logs in the order of those that are wanted, the first that are not too much. Their epochs
+    begin in tables of this history.
+    """
+    few_bytes = FEW_BYTES // len(wanted)
+    rows = await connection.fetch(OPEN, *zip(*wanted, strict=True), few_bytes, table_of(history))
     by_id = {row[0]: _Opened(*row) for row in rows}
     opened = [by_id[one.partition_id] for one in wanted]
     whole = [*takewhile(lambda one: one.is_whole, opened)]
@@ -496,6 +508,7 @@ async def read_rows(wanted: RowsWanted, connection: Connection) -> StoredRows:
     return StoredRows([Chunk(*columns) for *columns, _ in rows], spans)
 
 
-async def _save_starts(starts: Sequence[StartWanted], connection: Connection) -> list[int]:
+async def _save_starts(starts: Sequence[StartWanted], history: str, connection: Connection) -> list[int]:
     async with transaction(connection, lock_timeout=ROWS_LOCK_MS):
-        return [one for (one,) in await connection.fetch(SAVE_STARTS, *columns_of(starts, 3))]
+        gone = await connection.fetch(SAVE_STARTS, *columns_of(starts, 3), table_of(history))
+        return [one for (one,) in gone]

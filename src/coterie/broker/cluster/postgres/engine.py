@@ -48,6 +48,7 @@ from coterie.storage.postgres.connecting import (
     Connections,
     NoCluster,
     OtherTables,
+    cluster_in,
     read_cluster_history,
     within_ms,
 )
@@ -72,7 +73,7 @@ WITH {within_ms(700)},
 me AS (
   UPDATE coterie.brokers SET beats = beats + 1, seen = $3 FROM patience
   WHERE broker_id = $1 AND broker_epoch = $2 AND state <> 'fenced'
-    AND (SELECT tableoid FROM coterie.cluster) = $5
+    AND {cluster_in("$5")}
   RETURNING broker_id, beats, seen)
 SELECT cluster.version, EXISTS (SELECT FROM me), cluster.tableoid, broker.broker_id, broker.broker_epoch,
   coalesce(me.beats, broker.beats), broker.broker_id IN (

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 from coterie.broker.cluster.statements import HeartbeatAnswer
-from coterie.storage.postgres.connecting import OTHER_HISTORY, Connections, read_history
+from coterie.storage.postgres.connecting import (
+    OTHER_HISTORY,
+    Connections,
+    cluster_in,
+    read_history,
+    table_of,
+)
 from coterie.storage.postgres.deleting import delete_log
 from coterie.storage.postgres.serial import Connection, SerialConnection
 
@@ -38,31 +44,32 @@ SELECT partition_id FROM there
 WHERE NOT EXISTS (SELECT FROM coterie.partitions AS kept WHERE kept.partition_id = there.partition_id)
 LIMIT $1
 """
-FORGET_PARTITION = "DELETE FROM coterie.partitions WHERE partition_id = $1"
+FORGET_PARTITION = f"DELETE FROM coterie.partitions WHERE partition_id = $1 AND {cluster_in('$2')}"
 
 
-async def sweep(seen: int, connection: Connection) -> int:
-    """Delete rows of topics whose deletion every broker has seen; return the number of partitions.
+async def sweep(seen: int, table: int, connection: Connection) -> int:
+    """Delete rows of topics whose deletion every broker has seen, where the cluster is in this `table`;
+    return the number of partitions.
 
     What was in flight when its broker heard of the deletion may land after that. So a partition is forgotten
     only by a sweep that finds no record of it.
     """
     found = await connection.fetch(DELETED, seen, PARTITIONS_AT_ONCE)
     for (partition_id,) in found:
-        if not await delete_log(connection, partition_id):
-            await connection.execute(FORGET_PARTITION, partition_id)
+        if not await delete_log(connection, table, partition_id):
+            await connection.execute(FORGET_PARTITION, partition_id, table)
     return len(found)
 
 
-async def sweep_strays(connection: Connection) -> int:
-    """Delete rows of partitions that are forgotten; return the number of these.
+async def sweep_strays(table: int, connection: Connection) -> int:
+    """Delete rows of partitions that are forgotten, as `sweep` does; return the number of these.
 
     What a lane held while it had no connection, and a leader epoch or a start that is late, may come after
     the sweep that found nothing.
     """
     found = await connection.fetch(STRAYS, PARTITIONS_AT_ONCE)
     for (partition_id,) in found:
-        await delete_log(connection, partition_id)
+        await delete_log(connection, table, partition_id)
     return len(found)
 
 
@@ -99,15 +106,26 @@ class Sweeper:
         self._sweeping = True
         if self._connection is None:
             connection = self._connection = SerialConnection(self._connections, "sweeping")
-            connection.open(self._insist_on_history, lambda _: None, partial(self._ended, connection))
+            connection.open(self._table, lambda _: None, partial(self._ended, connection))
         if self._sweeps % STRAYS_EVERY == 0:
-            self._connection.run(sweep_strays, _nothing_follows)
+            self._connection.run(partial(self._in_own_tables, sweep_strays), _nothing_follows)
         self._sweeps += 1
-        self._connection.run(partial(sweep, seen), self._swept)
+        self._connection.run(partial(self._in_own_tables, partial(sweep, seen)), self._swept)
 
-    async def _insist_on_history(self, connection: Connection) -> None:
-        if await read_history(connection) != self._history():
+    async def _in_own_tables(
+        self, swept: Callable[[int, Connection], Awaitable[int]], connection: Connection
+    ) -> int:
+        """Have a sweep be in the tables of the history that the broker goes by: others may have taken their
+        place since the last one.
+        """
+        return await swept(await self._table(connection), connection)
+
+    async def _table(self, connection: Connection) -> int:
+        """Return the table that has the cluster. Raises `ConnectionError` where the history is another."""
+        found = await read_history(connection)
+        if found != self._history():
             raise ConnectionError(OTHER_HISTORY)
+        return table_of(found)
 
     def _swept(self, _: int | None) -> None:
         self._sweeping = False
