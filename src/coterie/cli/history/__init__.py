@@ -298,11 +298,15 @@ def histories_live(where: Where) -> Iterator[History]:
 
 
 def histories_in(directory: Path) -> Iterator[History]:
-    """Yield the histories of the groups in a log directory."""
+    """Yield the histories of the groups in a log directory: all are read first, since only all together show
+    when nobody could write. What is damaged is an error at the end.
+    """
+    from coterie.base.errors import CoterieError
+    from coterie.history.away import aways_of, with_aways
     from coterie.history.from_story import overlaid, read_stories
     from coterie.history.group import history_of
     from coterie.history.log.layout import OFFSETS, STORY, partitions
-    from coterie.history.log.segments import entries_of, groups_of
+    from coterie.history.log.segments import GroupLog, entries_of, groups_of
 
     found = list(partitions(directory))
     parts: list[list[bytes]] = []
@@ -311,12 +315,19 @@ def histories_in(directory: Path) -> Iterator[History]:
             with naming_what_is_damaged(one):
                 parts.append([*story_values([path.read_bytes() for path in one.paths])])
     stories = read_stories(parts)
-    for one in found:
-        if one.topic != OFFSETS:
-            continue
-        with naming_what_is_damaged(one):
-            for log in groups_of(entries_of([path.read_bytes() for path in one.paths])):
-                yield overlaid(history_of(*log), stories.pop(log.group_id, []))
+    logs, failure = list[GroupLog](), None
+    try:
+        for one in found:
+            if one.topic == OFFSETS:
+                with naming_what_is_damaged(one):
+                    logs += groups_of(entries_of([path.read_bytes() for path in one.paths]))
+    except CoterieError as error:
+        failure = error
+    aways = aways_of(logs, (each["at"] for story in stories.values() for each in story))
+    for log in logs:
+        yield with_aways(overlaid(history_of(*log), stories.get(log.group_id, [])), aways)
+    if failure is not None:
+        raise failure
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from coterie.assign.registry import ASSIGNORS
 from coterie.base.plain import counted
 from coterie.client.member import MemberSettings
+from coterie.history.away import CLUSTER_AWAY
 from coterie.history.causes import SUBSCRIPTION_CHANGED
 from coterie.history.ownership import NO_OWNER
 from coterie.history.tables import Assignment, Generation, History, Move, Ownership, Replacement, Stall
@@ -162,6 +163,10 @@ def unplayable(history: History) -> str:
     topics = topics_of(history.assignments)
     if not rebalances_of(history) or not topics:
         return "no rebalance of consumers is recorded, or nobody was ever given a partition"
+    outages = sum(CLUSTER_AWAY in one.causes for one in history.generations)
+    if outages:
+        came = f"{counted(outages, 'rebalance')} came of a time in which nobody could write"
+        return f"{came}, and a replay has no such time"
     if sum(topics.values()) > PARTITIONS_MOST:
         most = max(topics, key=topics.__getitem__)
         what = f"somebody was given partition {topics[most] - 1:,} of {most}"
