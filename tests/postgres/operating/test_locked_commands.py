@@ -8,11 +8,15 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from bench.postgres import Server
 
-from coterie.storage.postgres.connecting import DatabaseAddress, connect
+from coterie.storage.postgres import advice, blocking
+from coterie.storage.postgres.advice import connected
+from coterie.storage.postgres.blocking import LockWatch
+from coterie.storage.postgres.connecting import Connections, DatabaseAddress, connect
 from coterie.storage.postgres.serial import Connection
 
 from ..rigs.directories import Step, Writer
@@ -68,3 +72,65 @@ def test_a_command_that_waits_for_a_lock_in_vain_says_who_keeps_it_and_what_to_d
         assert line.count("\n") == 1
     assert [one.returncode for one in running] == [1] * len(running)
     assert time.monotonic() - began_s < 40
+
+
+def test_it_is_looked_over_one_connection_whatever_a_command_takes(
+    server: Server, address: DatabaseAddress, database: str, monkeypatch: pytest.MonkeyPatch
+):
+    """Found by a reviewer: a dump of half an hour opened 900."""
+    looking = "FROM pg_stat_activity WHERE application_name LIKE '%who keeps a lock'"
+    opened, looks = list[int](), asyncio.Queue[int]()
+
+    class Counted(Connections):
+        async def connect(self, **how: Any) -> Connection:
+            connection = await super().connect(**how)
+            opened.append(connection.get_server_pid())
+            return connection
+
+    class Counting(LockWatch):
+        def look(self, pid: int) -> None:
+            looks.put_nowait(pid)
+            super().look(pid)
+
+    async def command() -> None:
+        async with connected(address) as connection:
+            own = connection.get_server_pid()
+            assert [await looks.get() for _ in range(8)] == [own] * 8
+            assert len(opened) == 1
+            server.sql(database, f"SELECT pg_terminate_backend(pid) {looking}")
+            assert [await looks.get() for _ in range(8)] == [own] * 8
+
+    for name, pause_s in (("LOOK_AFTER_S", 0.02), ("LOOK_AGAIN_AFTER_S", 0.02), ("LOOK_EVERY_S", 0.02)):
+        monkeypatch.setattr(blocking, name, pause_s)
+    monkeypatch.setattr(blocking, "REST_S", 0.0)
+    monkeypatch.setattr(advice, "Connections", Counted)
+    monkeypatch.setattr(advice, "LockWatch", Counting)
+    asyncio.run(command())
+
+    assert len(opened) == 2
+    while int(server.sql(database, f"SELECT count(*) {looking}")):
+        time.sleep(0.01)
+
+
+def test_it_is_looked_over_no_connection_any_more_once_nothing_takes_long(
+    address: DatabaseAddress, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(blocking, "LOOK_AFTER_S", 0.01)
+    looking = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE '%who keeps a lock'"
+
+    async def until(connection: Connection, count: int) -> None:
+        while await connection.fetchval(looking) != count:
+            pass
+
+    async def work() -> None:
+        watch = LockWatch(Connections(address, asyncio.get_running_loop()))
+        connection, other = await connect(address), await connect(address)
+        with watch.over(connection):
+            with watch.over(other):
+                await until(connection, 1)
+            assert await connection.fetchval(looking) == 1
+        await until(connection, 0)
+        connection.terminate()
+        other.terminate()
+
+    asyncio.run(work())

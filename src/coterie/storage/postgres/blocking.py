@@ -11,7 +11,6 @@ import logging
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from itertools import chain, repeat
 from typing import NamedTuple
 
@@ -175,6 +174,8 @@ class SeenWaits:
 class LockWatch:
     """Looks who a statement that takes long waits for, and says so in the log, unless it is not to: then only
     where it is the statement's own write that is not confirmed, of which no time-out tells.
+
+    It looks over one connection as long as there are statements at which it does: a command may take hours.
     """
 
     def __init__(self, connections: Connections, *, says: bool = True) -> None:
@@ -184,6 +185,8 @@ class LockWatch:
         self._looked_s: dict[int, float] = {}  # at which sessions, of late
         self._to_see: dict[int, None] = {}  # those at which it is to be looked, in their order
         self._looking = False
+        self._long: set[_Looks] = set()  # at what takes long
+        self._connection: Connection | None = None
         self.seen = SeenWaits(self._loop.time)
 
     @property
@@ -195,11 +198,19 @@ class LockWatch:
     @contextmanager
     def over(self, connection: Connection) -> Iterator[None]:
         """Watch what is done on a connection within the block."""
-        looks = _Looks(self._loop, partial(self.look, connection.get_server_pid()))
+        pid = connection.get_server_pid()
+
+        def due() -> None:
+            self._long.add(looks)
+            self.look(pid)
+
+        looks = _Looks(self._loop, due)
         try:
             yield
         finally:
             looks.end()
+            self._long.discard(looks)
+            self._let_go()
 
     def look(self, pid: int) -> None:
         """Look who a session waits for, unless that was just done."""
@@ -214,25 +225,40 @@ class LockWatch:
 
     async def _see(self) -> None:
         """See who the sessions wait for. Where that cannot be told nothing is said."""
+        answered = False
         try:
-            connection = await self._connections.connect(use="who keeps a lock", needed=False)
-            giving_up = self._loop.call_later(GIVEN_UP_AFTER_S, connection.terminate)
-            try:
-                await self._see_over(connection)
-            except Exception:
-                if not connection.is_closed():  # else the driver fails somehow between two statements
-                    raise
-            finally:
-                giving_up.cancel()
-                connection.terminate()
+            is_new = self._connection is None or self._connection.is_closed()
+            if is_new:
+                self._connection = await self._connections.connect(use="who keeps a lock", needed=False)
+            assert self._connection is not None
+            await self._see_over(self._connection, is_new=is_new)
+            answered = True
         except LOST:
             pass
         finally:
             self._looking = False
             self._to_see.clear()
+            self._let_go(is_broken=not answered)
 
-    async def _see_over(self, connection: Connection) -> None:
-        await connection.execute(f"SET statement_timeout = {ANSWERED_WITHIN_MS}")
+    def _let_go(self, *, is_broken: bool = False) -> None:
+        """Give the connection up if it `is_broken`, or there is nothing left at which to look."""
+        if self._connection is not None and (is_broken or not (self._long or self._looking)):
+            self._connection.terminate()
+            self._connection = None
+
+    async def _see_over(self, connection: Connection, *, is_new: bool) -> None:
+        giving_up = self._loop.call_later(GIVEN_UP_AFTER_S, connection.terminate)
+        try:
+            if is_new:
+                await connection.execute(f"SET statement_timeout = {ANSWERED_WITHIN_MS}")
+            await self._see_each(connection)
+        except Exception:
+            if not connection.is_closed():  # else the driver fails somehow between two statements
+                raise
+        finally:
+            giving_up.cancel()
+
+    async def _see_each(self, connection: Connection) -> None:
         while self._to_see:
             pid = next(iter(self._to_see))
             rows = await connection.fetch(WAITED_FOR, pid)
