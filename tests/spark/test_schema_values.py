@@ -12,7 +12,7 @@ import pytest
 
 from coterie.spark.options import BadOption
 from coterie.spark.source.options import parse
-from coterie.spark.values.avro import Avro, AvroValues
+from coterie.spark.values.avro import Avro, AvroReader, AvroValues
 from coterie.spark.values.avro_types import UnusableSchema
 from coterie.spark.values.columns import BadValue, ValueDecoder
 from coterie.spark.values.registry import (
@@ -257,7 +257,7 @@ def test_a_schema_may_refer_to_others_of_the_registry(registry, tmp_path):
     )
     reader = Schemas(Registry((registry.url,)), tmp_path).latest("r-value")
     made = decoder(registry, whole, folder=tmp_path)
-    made.reader = Avro.of(reader.text, [text for _, text in reader.references])
+    made.reader = AvroReader(reader)
 
     assert decoded(made, written(schema_id, whole, {"c": {"code": "UA"}})) == ([{"c": {"code": "UA"}}], {})
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import cached_property
+from functools import cached_property, partial
 from io import BytesIO
 from typing import Any, TypeVar
 
@@ -34,6 +34,8 @@ from coterie.spark.values.avro_types import (
     parts,
     written_out,
 )
+from coterie.spark.values.halving import Errors, described, pieces
+from coterie.spark.values.registry import Schema
 from coterie.spark.values.resolution import NotSimple, Resolve, resolution
 
 try:
@@ -60,12 +62,10 @@ KINDS_IN_BULK = {
     "enum",
 }
 # So few values that were refused together are looked at one by one.
-FEW = 64
+FEW = 16
 BUFFER = re.compile(r" from <_io.BytesIO object at 0x[0-9a-f]+>")
 
 S = TypeVar("S", bound=AvroSchema)
-Errors = dict[int, str]
-"""Why values are none, by their places."""
 
 
 @dataclass(frozen=True)
@@ -176,6 +176,27 @@ def wide(schema: AvroSchema) -> AvroSchema:
     return changed
 
 
+class AvroReader:
+    """The schema in which values are wanted."""
+
+    def __init__(self, schema: Schema) -> None:
+        self.avro = avro_of(schema)
+
+    @property
+    def type(self) -> pa.DataType:
+        """The Arrow type of the values; raises UnusableSchema."""
+        return self.avro.type
+
+    def of(self, writer: Schema) -> AvroValues:
+        """Return the decoder of values that a schema wrote; raises UnusableSchema."""
+        return AvroValues(avro_of(writer), self.avro)
+
+
+def avro_of(schema: Schema) -> Avro:
+    """Return a schema of the registry that is understood; raises UnusableSchema."""
+    return Avro.of(schema.text, [text for _, text in schema.references])
+
+
 class AvroValues:
     """Decodes what one writer's schema wrote, for one reader's schema."""
 
@@ -194,24 +215,10 @@ class AvroValues:
         errors: Errors = {}
         if not payloads:
             return pa.nulls(0, self.reader.type), errors
-        pieces = list(self._pieces(payloads, 0, errors))
-        return pa.concat_arrays(pieces), errors
-
-    def _pieces(self, payloads: Sequence[bytes], first: int, errors: Errors) -> Iterable[pa.Array]:
-        """Yield the values piece by piece: halves of what is refused as a whole, down to a few."""
-        if self.in_bulk:
-            try:
-                yield self._all_at_once(payloads)
-                return
-            except BaseException as error:
-                if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):
-                    raise
-            if len(payloads) > FEW:
-                middle = len(payloads) // 2
-                yield from self._pieces(payloads[:middle], first, errors)
-                yield from self._pieces(payloads[middle:], first + middle, errors)
-                return
-        yield self._one_by_one(payloads, first, errors)
+        one_by_one = partial(self._one_by_one, errors=errors)
+        if not self.in_bulk:
+            return one_by_one(payloads, 0), errors
+        return pa.concat_arrays(pieces(payloads, self._all_at_once, one_by_one, few=FEW)), errors
 
     def _all_at_once(self, payloads: Sequence[bytes]) -> pa.Array:
         assert self._resolution is not None
@@ -225,7 +232,7 @@ class AvroValues:
             try:
                 value = self._value(payload)
             except Exception as error:  # noqa: BLE001  whatever a stranger's bytes bring about
-                errors[place] = described(error)
+                errors[place] = reason_of(error)
                 value = None
             values.append(value)
         try:
@@ -240,7 +247,7 @@ class AvroValues:
             try:
                 made.append(self._finished(pa.array([value], self._bare_type)))
             except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
-                errors[place] = described(error)
+                errors[place] = reason_of(error)
                 made.append(pa.nulls(1, self.reader.type))
         return pa.concat_arrays(made)
 
@@ -256,10 +263,9 @@ class AvroValues:
         return in_units if in_units.type == self.reader.type else in_units.cast(self.reader.type)
 
 
-def described(error: BaseException) -> str:
+def reason_of(error: BaseException) -> str:
     """Return the reason that a value is none, in one line."""
-    said = " ".join(BUFFER.sub("", str(error)).split())[:300]
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+    return BUFFER.sub("", described(error))
 
 
 def bare_type(schema: AvroSchema, named: Named) -> pa.DataType:

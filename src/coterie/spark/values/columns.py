@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -14,10 +14,16 @@ from pyspark.sql.types import BinaryType, DataType, IntegerType, StringType, Str
 
 from coterie.base.errors import CoterieError
 from coterie.spark.options import BadOption, Options
-from coterie.spark.values.avro import Avro, AvroValues, Errors
 from coterie.spark.values.avro_types import UnusableSchema
+from coterie.spark.values.halving import Errors
 from coterie.spark.values.registry import Schema, UnknownSchema, schemas_of
-from coterie.spark.values.value_format import READERS_SCHEMA, ValueFormat, check_of, value_format_of
+from coterie.spark.values.value_format import (
+    READERS_SCHEMA,
+    SCHEMA_KINDS,
+    ValueFormat,
+    check_of,
+    value_format_of,
+)
 from coterie.spark.values.wire import NO_ID, headers_of, payloads_of, strange_because
 
 DEAD_LETTER = StructType(
@@ -38,9 +44,36 @@ class BadValue(CoterieError):
     """
 
 
-def avro_of(schema: Schema) -> Avro:
-    """Return a schema that is understood; raises UnusableSchema."""
-    return Avro.of(schema.text, [text for _, text in schema.references])
+class Decode(Protocol):
+    """Decodes what one writer's schema wrote."""
+
+    def decoded(self, payloads: Sequence[bytes]) -> tuple[pa.Array, Errors]:
+        """Return the values, null where one is none, and why."""
+        ...
+
+
+class Reader(Protocol):
+    """What values are decoded to: the reader's schema."""
+
+    @property
+    def type(self) -> pa.DataType:
+        """The Arrow type of the values; raises UnusableSchema."""
+        ...
+
+    def of(self, writer: Schema) -> Decode:
+        """Return the decoder of values that a schema wrote; raises UnusableSchema."""
+        ...
+
+
+def reader_of(values: ValueFormat) -> Reader:
+    """Return the reader of a query's values; raises UnusableSchema, and MissingLibrary without its extra."""
+    if values.kind == "protobuf":
+        from coterie.spark.values.protobuf import ProtobufReader
+
+        return ProtobufReader(values.reader, values.message)
+    from coterie.spark.values.avro import AvroReader
+
+    return AvroReader(values.reader)
 
 
 def value_column(options: Options) -> tuple[DataType, dict[str, Any]]:
@@ -55,7 +88,7 @@ def value_column(options: Options) -> tuple[DataType, dict[str, Any]]:
 
 def spark_type(values: ValueFormat) -> DataType:
     """Return the type of the column `value`; raises UnusableSchema."""
-    return from_arrow_type(avro_of(values.reader).type, prefer_timestamp_ntz=True)
+    return from_arrow_type(reader_of(values).type, prefer_timestamp_ntz=True)
 
 
 class ValueDecoder:
@@ -63,7 +96,7 @@ class ValueDecoder:
 
     def __init__(self, values: ValueFormat) -> None:
         self.values = values
-        self.reader = avro_of(values.reader)
+        self.reader = reader_of(values)
         self.type = to_arrow_type(spark_type(values), timezone="UTC")
         """The column's type to the letter, as Spark wants it."""
         self._schemas = schemas_of(values.registry)
@@ -121,10 +154,12 @@ class ValueDecoder:
         except (UnknownSchema, UnusableSchema) as error:
             return pa.nulls(len(raw), self.reader.type), dict.fromkeys(range(len(raw)), str(error))
 
-    def _values_of(self, schema: Schema) -> AvroValues:
-        if schema.kind != "AVRO":
-            raise UnusableSchema(f"schema {schema.id} is one of {schema.kind}, and value.format is avro")
-        return AvroValues(avro_of(schema), self.reader)
+    def _values_of(self, schema: Schema) -> Decode:
+        if schema.kind != SCHEMA_KINDS[self.values.kind]:
+            raise UnusableSchema(
+                f"schema {schema.id} is one of {schema.kind}, and value.format is {self.values.kind}"
+            )
+        return self.reader.of(schema)
 
     def _checked(self, made: pa.Array, raw: pa.BinaryArray, errors: Errors) -> pa.Array:
         """Return the values without those that the query's check refuses, whose reasons are noted."""

@@ -29,7 +29,7 @@ from coterie.spark.values.registry import (
 
 READERS_SCHEMA = "coterie.value.schema"
 """The key of the reader's schema in the metadata of the column `value`."""
-SCHEMA_KINDS = {"avro": "AVRO"}
+SCHEMA_KINDS = {"avro": "AVRO", "protobuf": "PROTOBUF"}
 
 Check = Callable[[pa.Array], Any]
 
@@ -45,11 +45,13 @@ class ValueFormat:
     """Whether what is no value gets a reason in the column `deadLetter`; if not, it fails the query."""
     check: str = ""
     """`package.module:function`, which sees the values; nothing: none does."""
+    message: str = ""
+    """The full name of the message, with protobuf; nothing: the first of the schema's file."""
 
     @property
     def mark(self) -> str:
         """What tells the reader's schema from any other, with its id: the checkpoint has it."""
-        texts = json.dumps([self.kind, self.reader.text, self.reader.references])
+        texts = json.dumps([self.kind, self.reader.text, self.reader.references, self.message])
         return f"{self.reader.id} {hashlib.sha256(texts.encode()).hexdigest()[:16]}"
 
 
@@ -62,6 +64,9 @@ def value_format_of(options: Options, metadata: Mapping[str, Any] | None = None)
     if kind is None:
         refuse_without_format(options)
         return None
+    message = options["value.message"] or ""
+    if message and kind != "protobuf":
+        raise BadOption("option value.message is for value.format=protobuf")
     url = options.required("schema.registry.url")
     registry = Registry(
         tuple(one.strip() for one in url.split(",") if one.strip()),
@@ -75,10 +80,12 @@ def value_format_of(options: Options, metadata: Mapping[str, Any] | None = None)
     if check:
         check_of(check)
     carried = (metadata or {}).get(READERS_SCHEMA)
-    reader = Schema.of_json(carried) if carried else readers_schema(options, Schemas(registry))
+    reader = (
+        Schema.of_json(carried) if carried else readers_schema(options, Schemas(registry), SCHEMA_KINDS[kind])
+    )
     if reader.kind != SCHEMA_KINDS[kind]:
         raise BadOption(f"option value.format is {kind}, and the schema is one of {reader.kind}")
-    return ValueFormat(kind, reader, registry, options["deadLetterColumn"], check)
+    return ValueFormat(kind, reader, registry, options["deadLetterColumn"], check, message)
 
 
 def refuse_other_schema(kept: str, values: ValueFormat | None, *, allowed: bool) -> None:
@@ -103,7 +110,7 @@ def refuse_without_format(options: Options) -> None:
             raise BadOption(f"option {name} needs value.format")
 
 
-def readers_schema(options: Options, schemas: Schemas) -> Schema:
+def readers_schema(options: Options, schemas: Schemas, kind: str) -> Schema:
     """Return the schema in which values are wanted: the latest of a subject, that of an id, or of a file."""
     wanted = (options.text("value.schema") or LATEST).strip()
     try:
@@ -112,7 +119,7 @@ def readers_schema(options: Options, schemas: Schemas) -> Schema:
         schema_id = whole_number(wanted)
         if schema_id is not None:
             return schemas.by_id(schema_id, wait_s=0)
-        return Schema(Path(wanted.removeprefix("file:").removeprefix("//")).read_text("utf-8"))
+        return Schema(Path(wanted.removeprefix("file:").removeprefix("//")).read_text("utf-8"), kind)
     except UnknownSchema as error:
         raise BadOption(f"option value.schema: {error}") from error
     except RegistryRefused as error:

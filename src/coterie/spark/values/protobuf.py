@@ -1,0 +1,222 @@
+"""Values of Protocol Buffers as Arrow columns, in the reader's message, and why some are none.
+
+A schema is the text of a `.proto` file, which protoc compiles. Messages are decoded by their fields' numbers,
+so the reader's message takes what any version of it wrote; the writer's schema says which message of its file
+a value is (the message index of Confluent's format).
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from coterie.client.errors import MissingLibrary
+from coterie.spark.values.avro_types import UnusableSchema
+from coterie.spark.values.halving import Errors, described, pieces
+from coterie.spark.values.registry import Schema
+
+try:
+    import grpc_tools
+    from google.protobuf import descriptor_pb2, descriptor_pool
+    from ptars import HandlerPool, PtarsConfig
+except ImportError as error:
+    raise MissingLibrary(
+        "value.format=protobuf needs ptars and grpcio-tools, on executors, too:"
+        " pip install 'coterie[protobuf]'"
+    ) from error
+
+MAIN_FILE = "coterie_value.proto"
+CONFIG = PtarsConfig(timestamp_unit="us", duration_unit="us", enum_repr="string")
+PROTOC = (sys.executable, "-m", "grpc_tools.protoc")  # one in this process says what is wrong to nobody
+KNOWN_TYPES = Path(grpc_tools.__file__).parent / "_proto"
+MOST_INDEXES = 64
+"""How deep messages may lie in each other."""
+
+
+class BadIndex(Exception):
+    """Bytes behind the schema's id that name no message."""
+
+
+class Protobuf:
+    """The messages of a schema's file."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._pool = descriptor_pool.DescriptorPool()
+        files = compiled(schema)
+        for one in files.file:
+            self._pool.Add(one)
+        self._file = self._pool.FindFileByName(MAIN_FILE)
+        self._messages = files.file[-1].message_type
+
+    def message_at(self, path: Sequence[int]) -> str:
+        """Return the full name of the message at a path of indexes; raises BadIndex."""
+        among, names = self._messages, [self._file.package] if self._file.package else []
+        for place in path:
+            if not 0 <= place < len(among):
+                raise BadIndex(f"message {'.'.join(map(str, path))} of {len(self._messages)} in the schema")
+            names.append(among[place].name)
+            # A map's entries are messages to protoc, and not to who counts messages in the text.
+            among = [one for one in among[place].nested_type if not one.options.map_entry]
+        return ".".join(names)
+
+    def descriptor(self, name: str) -> Any:
+        """Return a message's descriptor; raises UnusableSchema."""
+        try:
+            return self._pool.FindMessageTypeByName(name)
+        except KeyError:
+            known = ", ".join(one.full_name for one in self._file.message_types_by_name.values()) or "none"
+            raise UnusableSchema(f"the schema has no message {name}; it has {known}") from None
+
+
+class ProtobufReader:
+    """The message in which values are wanted."""
+
+    def __init__(self, schema: Schema, message: str) -> None:
+        self._own = Protobuf(schema)
+        self.message = message or self._own.message_at([0])
+        self._descriptor = self._own.descriptor(self.message)
+        refuse_recursive(self._descriptor, ())
+        self._handler = HandlerPool([self._descriptor.file], CONFIG).get_for_message(self._descriptor)
+
+    @cached_property
+    def type(self) -> pa.DataType:
+        """The Arrow type of the message."""
+        return signed(pa.struct(list(self._handler.schema())))
+
+    def of(self, writer: Schema) -> ProtobufValues:
+        """Return the decoder of values that a schema wrote; raises UnusableSchema."""
+        return ProtobufValues(Protobuf(writer), self)
+
+    def rows(self, messages: Sequence[bytes]) -> pa.Array:
+        """Return messages as they are decoded."""
+        batch = self._handler.list_to_record_batch(list(messages))
+        batch.validate(full=True)
+        return batch.to_struct_array().cast(self.type)
+
+
+class ProtobufValues:
+    """Decodes what one writer's schema wrote."""
+
+    def __init__(self, writer: Protobuf, reader: ProtobufReader) -> None:
+        self._writer, self._reader = writer, reader
+
+    def decoded(self, payloads: Sequence[bytes]) -> tuple[pa.Array, Errors]:
+        """Return the values, null where one is none, and why."""
+        errors: Errors = {}
+        bodies, places = [], []
+        refused = defaultdict[str, list[int]](list)
+        for place, payload in enumerate(payloads):
+            try:
+                path, body = indexed(payload)
+                name = self._writer.message_at(path)
+            except BadIndex as error:
+                errors[place] = str(error)
+                continue
+            if name == self._reader.message:
+                bodies.append(body)
+                places.append(place)
+            else:
+                refused[name].append(place)
+        for name, some in refused.items():
+            errors.update(dict.fromkeys(some, f"a message {name}, and {self._reader.message} is wanted"))
+        if not bodies:
+            return pa.nulls(len(payloads), self._reader.type), errors
+        found: Errors = {}
+        made = pa.concat_arrays(pieces(bodies, self._reader.rows, self._alone(found), few=1))
+        errors.update({places[one]: reason for one, reason in found.items()})
+        if len(bodies) == len(payloads):
+            return made, errors
+        back: list[int | None] = [None] * len(payloads)
+        for row, place in enumerate(places):
+            back[place] = row
+        return made.take(pa.array(back, pa.int64())), errors
+
+    def _alone(self, errors: Errors) -> Any:
+        """Return a function that decodes one value by itself, and notes why it is none."""
+
+        def decode(payloads: Sequence[bytes], first: int) -> pa.Array:
+            try:
+                return self._reader.rows(payloads)
+            except Exception as error:  # noqa: BLE001  whatever a stranger's bytes bring about
+                errors[first] = described(error)
+                return pa.nulls(1, self._reader.type)
+
+        return decode
+
+
+def indexed(payload: bytes) -> tuple[list[int], bytes]:
+    """Return the message's indexes that stand before a value, and the value; raises BadIndex."""
+    if payload[:1] == b"\0":  # the first message, for short
+        return [0], payload[1:]
+    count, at = varint(payload, 0)
+    if not 0 < count <= MOST_INDEXES:
+        raise BadIndex(f"{count} indexes of a message in a message")
+    path = []
+    for _ in range(count):
+        place, at = varint(payload, at)
+        path.append(place)
+    return path, payload[at:]
+
+
+def varint(payload: bytes, at: int) -> tuple[int, int]:
+    """Return the number at a place, written as Kafka writes them (zigzag), and the place behind it."""
+    value = 0
+    for shift in range(0, 35, 7):
+        if at >= len(payload):
+            raise BadIndex("the message's index ends early")
+        octet = payload[at]
+        at += 1
+        value |= (octet & 0x7F) << shift
+        if octet < 0x80:
+            return (value >> 1) ^ -(value & 1), at
+    raise BadIndex("the message's index is no number")
+
+
+def compiled(schema: Schema) -> Any:
+    """Return the descriptors of a schema's file and its imports, its own last; raises UnusableSchema."""
+    with tempfile.TemporaryDirectory(prefix="coterie-proto-") as name:
+        folder = Path(name)
+        for file, text in (*schema.references, (MAIN_FILE, schema.text)):
+            if os.path.isabs(file) or ".." in Path(file).parts:
+                raise UnusableSchema(f"the schema refers to {file}, which is no name of a file")
+            (folder / file).parent.mkdir(parents=True, exist_ok=True)
+            (folder / file).write_text(text, "utf-8")
+        out = folder / "compiled"
+        words = [f"-I{folder}", f"-I{KNOWN_TYPES}", "--include_imports", f"--descriptor_set_out={out}"]
+        done = subprocess.run([*PROTOC, *words, MAIN_FILE], capture_output=True, text=True)
+        if done.returncode:
+            raise UnusableSchema(f"protoc refuses the schema: {' '.join(done.stderr.split())[:500]}")
+        return descriptor_pb2.FileDescriptorSet.FromString(out.read_bytes())
+
+
+def refuse_recursive(message: Any, within: tuple[str, ...]) -> None:
+    """Raise UnusableSchema for a message that contains itself."""
+    if message.full_name in within:
+        raise UnusableSchema(f"{message.full_name} contains itself: Spark has no type for that")
+    for one in message.fields:
+        if one.message_type is not None:
+            refuse_recursive(one.message_type, (*within, message.full_name))
+
+
+def signed(kind: pa.DataType) -> pa.DataType:
+    """Return a type without unsigned numbers, which Spark does not have, and with fields that may be null."""
+    if kind == pa.uint32():
+        return pa.int64()
+    if kind == pa.uint64():
+        return pa.decimal128(20, 0)
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(one.name, signed(one.type)) for one in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(signed(kind.key_type), signed(kind.item_type))
+    if pa.types.is_list(kind):
+        return pa.list_(signed(kind.value_type))
+    return kind
