@@ -44,7 +44,7 @@ def restored(image: Image, version: int) -> Image:
     return image.after(Delta(above=image.version, version=version, brokers=fenced))
 
 
-def test_each_broker_that_comes_goes_or_is_removed_has_a_line_and_a_death_is_a_warning() -> None:
+def test_each_broker_that_comes_goes_or_is_removed_has_a_line() -> None:
     both = (registered(1, 9092), registered(2, 9093))
     gone = (*both, LeaveCluster(2, 2))
     removed = (*gone, UnregisterBroker(2, 2))
@@ -53,7 +53,7 @@ def test_each_broker_that_comes_goes_or_is_removed_has_a_line_and_a_death_is_a_w
         "broker 1 is there, at 127.0.0.1:9092",
         "broker 2 is there, at 127.0.0.1:9093",
     ]
-    assert [*broker_news(image_after(*both), image_after(*gone), 1)] == [News("broker 2 is gone", warns=True)]
+    assert said(image_after(*both), image_after(*gone)) == ["broker 2 is gone"]
     assert said(image_after(*gone), image_after(*removed)) == ["broker 2 is removed from the cluster"]
 
 

@@ -33,7 +33,7 @@ from coterie.broker.cluster.giving_back import AT_ONCE, HANDED_BYTES
 from coterie.broker.cluster.image import Image
 from coterie.broker.cluster.lifecycle import Phase
 from coterie.broker.cluster.made import SEEN_WITHIN_MS
-from coterie.broker.cluster.member import AWAY, FAULT
+from coterie.broker.cluster.member import AWAY, DEAD, FAULT
 from coterie.broker.cluster.pretended import Fate, PretendedEngine
 from coterie.broker.cluster.statements import Refused
 from coterie.broker.cluster.terms import HAND_OVER_WITHIN_MS, UNREACHED
@@ -185,6 +185,20 @@ def test_what_a_dead_broker_led_others_lead(cluster: Members):
     cluster.run(10)
     for broker in cluster.brokers[1:]:
         assert broker.hosting.led["orders", 0] == (2, 1)
+
+
+def test_of_a_death_one_of_the_others_warns_and_of_a_planned_stop_nobody(
+    cluster: Members, caplog: pytest.LogCaptureFixture
+):
+    cluster.brokers[1].member.terminate()
+    cluster.until(lambda: cluster.database.metadata.image.live == (1, 3))
+    cluster.run(1_000)
+    assert caplog.messages == []
+
+    cluster.brokers[0].kill()
+    cluster.run(3_000)
+
+    assert caplog.messages == [DEAD % 1]
 
 
 def test_a_broker_whose_append_was_refused_registers_anew(cluster: Members):

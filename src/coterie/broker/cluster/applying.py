@@ -160,10 +160,10 @@ def _fenced_by_a_restore(before: Image, after: Image, me: int) -> frozenset[int]
 
 
 def _departure(old: BrokerRow, row: BrokerRow) -> News:
-    """Return the line about a broker that is fenced now: a death is for somebody to look after."""
+    """Return the line about a broker that is fenced now. One that has left within a moment looks as one that
+    died: who takes over knows of that.
+    """
     who = f"broker {row.broker_id}"
     if not row.is_registered:
         return News(f"{who} is removed from the cluster")
-    if old.state is BrokerState.LEAVING:
-        return News(f"{who} has left")
-    return News(f"{who} is gone", warns=old.state is BrokerState.LIVE)
+    return News(f"{who} {'has left' if old.state is BrokerState.LEAVING else 'is gone'}")

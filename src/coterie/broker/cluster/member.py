@@ -39,6 +39,7 @@ from coterie.broker.cluster.changes import (
     NotChanged,
     PartitionKey,
     Proposed,
+    TakeOver,
 )
 from coterie.broker.cluster.engine import MetadataEngine, MetadataSession
 from coterie.broker.cluster.giving_back import GivingBack
@@ -67,6 +68,7 @@ OTHER_CLUSTER = (
     " TO), or give the address where it is, and start this broker again; started as all stands, it joins"
     " cluster {found}"
 )
+DEAD = "broker %d has shown no sign of life for too long, and is taken for dead: others lead what it led"
 AWAY = (
     "the database answers no heartbeat for now: for up to %d s it is waited for, since others can lead at"
     " once only then; a second signal ends this broker"
@@ -480,6 +482,8 @@ class ClusterMember:
             if isinstance(answer, Delta) and isinstance(statement, ReadDelta):
                 self._happen(lambda now_ms: lifecycle.delta_read(statement, answer, now_ms))
             elif isinstance(answer, Changed | NotChanged) and not isinstance(statement, ReadDelta):
+                if isinstance(statement, TakeOver) and isinstance(answer, Changed):
+                    log.warning(DEAD, statement.broker_id)  # the image may have it as one that has left
                 self._happen(lambda now_ms: lifecycle.change_answered(statement, answer, now_ms))
             else:
                 self._happen(lambda now_ms: lifecycle.unanswered(statement, now_ms))
