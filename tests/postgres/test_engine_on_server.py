@@ -35,10 +35,12 @@ from coterie.broker.cluster.statements import (
     ReserveProducerIds,
     Statement,
 )
+from coterie.storage.postgres.advice import NOT_RESTORED, what_is_lacking
 from coterie.storage.postgres.connecting import (
     OTHER_HISTORY,
     Connections,
     DatabaseAddress,
+    NotRestored,
     connect,
     read_history,
     table_of,
@@ -150,6 +152,39 @@ def test_what_was_opened_before_ends_with_the_history_of_the_membership(servers:
     servers.stages[0].until(lambda: bool(answers))
     assert answers == [None]
     assert servers.open("statements", membership=False)
+
+
+@pytest.mark.parametrize(
+    ("version", "replaced", "goes_on"),
+    [(1, True, False), (2, True, False), (3, True, True), (1, False, True)],
+    ids=["older", "as-before", "said-to-be-restored", "standby-that-was-behind"],
+)
+def test_tables_of_a_backup_are_gone_by_once_they_are_said_to_be_restored(
+    version: int, replaced: bool, goes_on: bool, server: Server, servers: TwoServers
+):
+    """Found by a newcomer: brokers served from them, and acknowledged what was lost with the next line. It is
+    later than all that was before what `coterie store restored` makes of them.
+    """
+    looks: list[BaseException | None] = []
+    servers.engine.looked = looks.append
+    assert servers.open("membership", membership=True)
+    database = servers.stages[0].database
+    server.sql(database, "UPDATE coterie.cluster SET version = 2")
+    answers: list[object] = []
+    servers.sessions[0].send(ReadDelta(0), answers.append)
+    servers.stages[0].until(lambda: bool(answers))
+    history = servers.engine.history
+
+    if replaced:
+        server.sql(database, REPLACED)
+    else:
+        server.sql(database, "UPDATE coterie.cluster SET restoration = gen_random_uuid()")
+    server.sql(database, f"UPDATE coterie.cluster SET version = {version}")
+
+    assert servers.open("again", membership=True) == goes_on
+    assert (servers.engine.history != history) == goes_on
+    assert [type(one) for one in looks] == [type(None), type(None) if goes_on else NotRestored]
+    assert goes_on or what_is_lacking(NotRestored()) == NOT_RESTORED
 
 
 @pytest.mark.parametrize(

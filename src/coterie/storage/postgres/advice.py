@@ -17,6 +17,7 @@ from coterie.storage.postgres.connecting import (
     Connections,
     DatabaseAddress,
     NoCluster,
+    NotRestored,
     connect,
     in_a_line,
 )
@@ -40,6 +41,10 @@ IS_AWAY = "it was there before: is another to take its place, or has it been ren
 WAITS = "this broker waits for that"
 NO_TABLES = f"has no tables of a cluster: bring the backup back (pg_restore); {WAITS}"
 NO_CLUSTER = "has tables, and no cluster in them: have the backup be brought back in all its parts"
+NOT_RESTORED = (
+    "its tables are those of a backup: run `coterie store restored`; until then this broker serves nothing"
+    " (if that was done, start the broker anew)"
+)
 READ_ONLY = "no server that takes writes: this one is a standby, or has default_transaction_read_only on"
 FORGETFUL_POOLER = (
     "a pooler is between that keeps no prepared statements: PgBouncer does from 1.21 on, with"
@@ -114,6 +119,8 @@ def what_is_lacking(error: BaseException) -> str:
         return NO_TABLES
     if isinstance(error, NoCluster):
         return f"{NO_CLUSTER}: {WAITS}"
+    if isinstance(error, NotRestored):
+        return NOT_RESTORED
     if isinstance(error, asyncpg.InsufficientPrivilegeError):
         return (
             f"lets no broker go on ({in_a_line(error)}): GRANT coterie_broker TO the user of brokers; {WAITS}"

@@ -73,11 +73,11 @@ NEXT_PRODUCER_ID = f"""greatest(next_producer_id,
 HISTORY = f"""
 SELECT concat_ws('/', (SELECT system_identifier FROM pg_control_system()), {TIMELINE},
   (SELECT oid FROM pg_database WHERE datname = current_database()), 'coterie.cluster'::regclass::oid,
-  cluster_id, restoration), cluster_id
+  cluster_id, restoration), cluster_id, version
 FROM coterie.cluster
 """
-TABLE_OF_HISTORY = 3
-"""Where the table's object id stands among the parts of a history."""
+DATABASE_OF_HISTORY, TABLE_OF_HISTORY = 2, 3
+"""Where the object ids of the database and of that table stand among the parts of a history."""
 
 
 class DatabaseAddress:
@@ -435,16 +435,33 @@ class OtherTables(ConnectionError):
         super().__init__("the tables are not those that were there before")
 
 
+class NotRestored(ConnectionError):
+    """A backup's tables have taken the place of those that a broker goes by, and nobody has said so: what it
+    and its clients remember is not to be had by them.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("the tables are those of a backup, and `coterie store restored` was not run")
+
+
 class ClusterHistory(NamedTuple):
-    """The history of a database, and the cluster whose it is."""
+    """The history of a database, the cluster whose it is, and the version of its metadata."""
 
     history: str
     cluster_id: str
+    version: int
 
     @property
     def table(self) -> int:
         """The object id of the table that has the cluster's row."""
         return table_of(self.history)
+
+    def has_other_tables(self, history: str) -> bool:
+        """Return whether its tables are others than those of a history. A standby that takes over, or a
+        server that was upgraded, has the same.
+        """
+        place = slice(DATABASE_OF_HISTORY, TABLE_OF_HISTORY + 1)
+        return self.history.split("/")[place] != history.split("/")[place]
 
 
 def table_of(history: str) -> int:

@@ -47,6 +47,7 @@ from coterie.storage.postgres.connecting import (
     ClusterHistory,
     Connections,
     NoCluster,
+    NotRestored,
     OtherTables,
     cluster_in,
     read_cluster_history,
@@ -140,6 +141,7 @@ class PostgresEngine:
         self.history = ""
         """That of the membership that was opened last, "" before."""
         self._is_locked = False  # whether the last change met a lock that somebody keeps, which was said
+        self._newest = 0  # the version of the metadata that is known of that history
         self._known = ("", Image())
         self._deltas: list[Delta] = []  # that lead on from it, oldest first
         self._sessions: dict[PostgresSession, None] = {}  # those that are open
@@ -165,6 +167,8 @@ class PostgresEngine:
         if self.is_of_another(session.cluster_id):
             return session.is_membership  # whoever has asked for that is to know; nothing goes by it
         if session.is_membership:
+            if self.history != session.history:
+                self._newest = 0
             self.history, self.cluster_id = session.history, session.cluster_id
             for other in [one for one in self._sessions if one.history != session.history]:
                 other.give_up()
@@ -176,6 +180,14 @@ class PostgresEngine:
     def is_of_another(self, cluster_id: str) -> bool:
         """Return whether a cluster is another one than the broker's."""
         return self.cluster_id not in (None, cluster_id)
+
+    def insist_on_restored(self, found: ClusterHistory) -> None:
+        """Raise `NotRestored` where other tables have taken the place of those that the broker goes by, and
+        know nothing later: `coterie store restored` makes them later than all that was before.
+        """
+        known = self._newest > 0 and not self.is_of_another(found.cluster_id)
+        if known and found.version <= self._newest and found.has_other_tables(self.history):
+            raise NotRestored
 
     def let_go(self, session: PostgresSession) -> None:
         """Have a session be closed."""
@@ -211,12 +223,14 @@ class PostgresEngine:
 
     def note_image(self, history: str, image: Image) -> None:
         """Have later changes begin with an image: it is as the database has it."""
+        self._note_version(history, image.version)
         self._known, self._deltas = (history, image), []
 
     def note_delta(self, history: str, delta: Delta) -> None:
         """Have later changes begin with what was read. The image is made when one does: most brokers read far
         more than they change.
         """
+        self._note_version(history, delta.version)
         known, image = self._known
         if delta.above == 0:
             self._known, self._deltas = (history, Image()), [delta]
@@ -224,6 +238,10 @@ class PostgresEngine:
             self._deltas.append(delta)
             if len(self._deltas) >= DELTAS_KEPT:
                 self.image(history)
+
+    def _note_version(self, history: str, version: int) -> None:
+        if history == self.history:
+            self._newest = max(self._newest, version)
 
 
 class PostgresSession:
@@ -252,7 +270,7 @@ class PostgresSession:
         """Connect; `connect` of the engine says the rest."""
 
         def begun(found: ClusterHistory) -> None:
-            self.history, self.cluster_id = found
+            self.history, self.cluster_id = found.history, found.cluster_id
             self._table = found.table
             if self._engine.take_in(self):
                 opened(self, self.history)
@@ -285,12 +303,15 @@ class PostgresSession:
             await self._be_present(connection)
         else:
             await _prepare(connection)
-        return await read_cluster_history(connection)  # whoever is present hears of what changes it
+        found = await read_cluster_history(connection)  # whoever is present hears of what changes it
+        self._engine.insist_on_restored(found)
+        return found
 
     async def _look(self, connection: Connection) -> ClusterHistory:
         """Return the history of the database, before anything is left there."""
         try:
             found = await read_cluster_history(connection)
+            self._engine.insist_on_restored(found)
         except LOST as error:
             if self.is_membership:
                 self._engine.looked(error)
