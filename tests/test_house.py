@@ -194,6 +194,7 @@ THIRD_PARTY: dict[str, set[str]] = {
     "google": {"spark"},
     "grpc_tools": {"spark"},
     "ptars": {"spark"},
+    "jsonschema_rs": {"spark"},
     "pyspark": {"spark", "pyspark_coterie"},
     "uvloop": {"broker", "client"},
     "click": {"cli"},

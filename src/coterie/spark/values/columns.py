@@ -71,6 +71,10 @@ def reader_of(values: ValueFormat) -> Reader:
         from coterie.spark.values.protobuf import ProtobufReader
 
         return ProtobufReader(values.reader, values.message)
+    if values.kind == "json":
+        from coterie.spark.values.json_schema import JsonReader
+
+        return JsonReader(values.reader)
     from coterie.spark.values.avro import AvroReader
 
     return AvroReader(values.reader)

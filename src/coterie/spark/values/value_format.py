@@ -29,7 +29,7 @@ from coterie.spark.values.registry import (
 
 READERS_SCHEMA = "coterie.value.schema"
 """The key of the reader's schema in the metadata of the column `value`."""
-SCHEMA_KINDS = {"avro": "AVRO", "protobuf": "PROTOBUF"}
+SCHEMA_KINDS = {"avro": "AVRO", "protobuf": "PROTOBUF", "json": "JSON"}
 
 Check = Callable[[pa.Array], Any]
 
