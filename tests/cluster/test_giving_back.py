@@ -111,6 +111,44 @@ def test_a_few_go_at_a_time():
     assert rest.partitions == keys(AT_ONCE, AT_ONCE + 1, AT_ONCE + 2)
 
 
+def test_each_other_broker_is_offered_as_many_at_a_time_whatever_another_has_yet_to_take():
+    """Found by a reviewer: what a broker leads went by ones and twos where several others were to lead it."""
+    giving, image = GivingBack(2, 12), image_of(*[2] * 4 * AT_ONCE)
+    rows = image.partitions(TOPIC)
+    to_third = [row._replace(next_leader=3, version=21) for row in rows[1::2]]
+    image = image.after(Delta(above=20, version=21, partitions=to_third))
+    (third,) = giving.due(image, 0)
+    (first,) = giving.due(image, AFTER_MS)
+    assert (first.to, third.to) == (1, 3)
+    assert first.partitions == keys(*range(0, 2 * AT_ONCE, 2))
+    assert third.partitions == keys(*range(1, 2 * AT_ONCE, 2))
+
+    giving.answered(third, Changed(22))
+    taken = [
+        row._replace(leader=3, leader_epoch=6, next_leader=None, version=22) for row in to_third[:AT_ONCE]
+    ]
+    image = image.after(Delta(above=21, version=22, partitions=taken))
+
+    (again,) = giving.due(image, AFTER_MS + 1)
+    assert again.to == 3
+    assert again.partitions == keys(*range(2 * AT_ONCE + 1, 4 * AT_ONCE, 2))
+
+
+def test_nothing_waits_for_what_goes_last():
+    def weigh(row: PartitionRow) -> int:
+        return GOES_LAST if row.number == 0 else 0
+
+    giving, image = GivingBack(2, 12), image_of(2, 1)
+    giving.due(image, 0, weigh=weigh)
+    (last,) = giving.due(image, AFTER_MS, weigh=weigh)
+    assert last.partitions == keys(0)
+    more = image.partitions(TOPIC)[1]._replace(leader=2, version=21)
+    image = image.after(Delta(above=20, version=21, partitions=[more]))
+
+    (offer,) = giving.due(image, AFTER_MS, weigh=weigh)
+    assert offer.partitions == keys(1)
+
+
 def test_what_the_story_of_groups_is_written_to_goes_when_others_serve_the_groups():
     def weigh(row: PartitionRow) -> int:
         return GOES_LAST if row.number == 0 else HANDED_BYTES

@@ -15,7 +15,7 @@ and by itself: it is offered once what waits is written there, which may take se
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from math import inf
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -25,7 +25,10 @@ from coterie.broker.cluster.leaders import led_by, next_leaders
 
 AFTER_MS = 10_000
 """How long a preferred leader has to be live before it is given anything."""
-AT_ONCE = 10
+AT_ONCE = 100
+"""So many partitions are offered to each other broker, and the next once it is decided who leads all of them:
+each look at all partitions, and each image, costs as much for one that is given as for so many.
+"""
 NOTHING_SEEN: Mapping[int, int] = MappingProxyType({})
 HANDED_BYTES = 16 << 10
 """So much of what groups or transactions have written each other broker is given to read at a time, or one
@@ -47,6 +50,7 @@ class GivingBack:
         self._live_since: dict[tuple[int, int], int] = {}
         # Whether it came to nothing; if not, there is no answer yet, or the image is about to show it.
         self._offered: dict[PartitionKey, bool] = {}
+        self._offered_to: dict[PartitionKey, int] = {}  # of these, but for what goes last
         self._handed: dict[int, set[PartitionKey]] = {}  # what each broker is to read, and does not serve
         self.next_ms: int | None = None
         """When there may be something to give back, if nothing changes until then."""
@@ -79,8 +83,9 @@ class GivingBack:
         if back:
             self._offered |= dict.fromkeys(back, False)
             return [self._offer(back, self._broker_id)]
-        found = self._few_at_a_time(self._to_give(image, now_ms), self._look_at_handed(image, seen), weigh)
-        return self._offers(islice(found, max(AT_ONCE - len(self._offered), 0)))
+        rows, busy = self._to_give(image, now_ms), self._look_at_handed(image, seen)
+        full = {*self._offered_to.values()}
+        return self._offers(self._few_at_a_time(rows, busy, weigh, full, AT_ONCE))
 
     def answered(self, offer: GiveLeadership, answer: Changed | NotChanged | None) -> None:
         """Note what came of an offer, None if no answer will come. The image shows what was carried out."""
@@ -114,6 +119,7 @@ class GivingBack:
 
     def _forget_decided(self, image: Image) -> None:
         self._offered = {key: in_vain for key, in_vain in self._offered.items() if self._is_open(image, key)}
+        self._offered_to = {key: to for key, to in self._offered_to.items() if key in self._offered}
 
     def _is_open(self, image: Image, key: PartitionKey) -> bool:
         row = image.partition(key.topic_id, key.number)
@@ -136,25 +142,37 @@ class GivingBack:
         return [(row, to) for row, to, at_ms in waiting if at_ms <= now_ms]
 
     def _few_at_a_time(
-        self, rows: Iterable[tuple[PartitionRow, int]], busy: Collection[int], weigh: Weigh
+        self,
+        rows: Iterable[tuple[PartitionRow, int]],
+        busy: Collection[int],
+        weigh: Weigh,
+        full: Collection[int] = (),
+        at_once: float = inf,
     ) -> Iterator[tuple[PartitionRow, int]]:
-        """Yield partitions that go now: of those to be read, few to each broker that is not busy; and what
-        goes last, where nothing else is left, and none of those is under way.
+        """Yield partitions that go now, to each broker that is not `full` so many `at_once`: of those to be
+        read, few to each that is not busy; and what goes last, where nothing else is left, and none of those
+        is under way.
         """
         room: dict[int, int] = {}
+        rest: dict[int, float] = dict.fromkeys(full, 0)
         last: list[tuple[PartitionRow, int]] = []
         are_left = bool(busy)
         for row, to in rows:
+            is_full = rest.get(to, at_once) <= 0
+            if is_full and are_left:
+                continue
             weight = weigh(row)
             if weight == GOES_LAST:
                 last.append((row, to))
                 continue
             are_left = True
-            if weight and (to in busy or weight > room.get(to, weight)):
+            if is_full or (weight and (to in busy or weight > room.get(to, weight))):
                 continue
             if weight:
                 room[to] = room.get(to, HANDED_BYTES) - weight
                 self._handed.setdefault(to, set()).add(_key(row))
+            rest[to] = rest.get(to, at_once) - 1
+            self._offered_to[_key(row)] = to
             yield row, to
         if not are_left:
             yield from last
