@@ -163,7 +163,7 @@ def test_a_batch_decoded_at_once_is_what_each_value_is_by_itself(data):
     for value in data.draw(st.lists(values(writer), min_size=1, max_size=6)):
         written = BytesIO()
         fastavro.schemaless_writer(written, parsed, value)
-        payloads.append(bent(data.draw, written.getvalue()))
+        payloads.append(b"\0\0\0\0\7" + bent(data.draw, written.getvalue()))
     at_once = AvroValues(Avro.of(json.dumps(writer)), Avro.of(json.dumps(reader)))
     by_themselves = AvroValues(at_once.writer, at_once.reader)
     by_themselves.in_bulk = False

@@ -102,7 +102,9 @@ def test_a_schema_may_refer_to_others_of_the_registry(registry, tmp_path):
     reader = Schemas(Registry((registry.url,)), tmp_path).by_id(schema_id, wait_s=0)
 
     values, errors = (
-        JsonReader(reader).of(reader).decoded([b'{"crew": {"captain": "c"}}', b'{"crew": {"captain": 1}}'])
+        JsonReader(reader)
+        .of(reader)
+        .decoded([framed(schema_id, {"crew": {"captain": one}}) for one in ("c", 1)])
     )
 
     assert values.to_pylist() == [{"crew": {"captain": "c"}}, None]

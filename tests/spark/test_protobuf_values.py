@@ -156,7 +156,9 @@ def test_a_schema_may_import_others_of_the_registry(registry, tmp_path):
 
     made = ProtobufReader(reader, "")
 
-    assert made.of(reader).decoded([b"\0\x0a\x03\x0a\x01c"])[0].to_pylist() == [{"crew": {"captain": "c"}}]
+    assert made.of(reader).decoded([framed(schema_id, b"\x0a\x03\x0a\x01c")])[0].to_pylist() == [
+        {"crew": {"captain": "c"}}
+    ]
 
 
 @pytest.mark.parametrize(

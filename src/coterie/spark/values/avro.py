@@ -37,6 +37,7 @@ from coterie.spark.values.avro_types import (
 from coterie.spark.values.halving import Errors, described, pieces
 from coterie.spark.values.registry import Schema
 from coterie.spark.values.resolution import NotSimple, Resolve, resolution
+from coterie.spark.values.wire import HEADER_BYTES
 
 try:
     import fastavro
@@ -61,6 +62,9 @@ KINDS_IN_BULK = {
     "record",
     "enum",
 }
+# The five bytes of Confluent's header in Avro: as many as a boolean and a float have, whatever they say. To
+# cut them off each value takes about as long as to decode it.
+HEADER = ({"name": "zero", "type": "boolean"}, {"name": "id", "type": "float"})
 # So few values that were refused together are looked at one by one.
 FEW = 16
 BUFFER = re.compile(r" from <_io.BytesIO object at 0x[0-9a-f]+>")
@@ -112,13 +116,13 @@ class Avro:
 
     @cached_property
     def in_bulk(self) -> str | None:
-        """The schema as pyruhvro wants it, within a record of one field; None where it does not know it."""
+        """The schema as pyruhvro wants it, in a record behind the header; None where it does not know it."""
         for one in parts(self.bare):
             known = simple_union(one) if isinstance(one, list) else kind_of(one) in KINDS_IN_BULK
             if not known and not (isinstance(one, str) and one in self.named):
                 return None
-        field = {"name": "value", "type": wide(self.bare)}
-        return json.dumps({"type": "record", "name": "coterie_value", "fields": [field]})
+        fields = [*HEADER, {"name": "value", "type": wide(self.bare)}]
+        return json.dumps({"type": "record", "name": "coterie_value", "fields": fields})
 
     def _expanded(self, change: Callable[[dict[str, Any]], dict[str, Any]]) -> AvroSchema:
         """Return the schema with each of its types changed, and named types written out where first met."""
@@ -210,27 +214,27 @@ class AvroValues:
             self._resolution = resolution(writer.bare, writer.named, reader.bare, reader.named)
         self.in_bulk = writer.in_bulk is not None and self._resolution is not None and self._shape is None
 
-    def decoded(self, payloads: Sequence[bytes]) -> tuple[pa.Array, Errors]:
-        """Return the values, null where one is none, and why."""
+    def decoded(self, framed: Sequence[bytes]) -> tuple[pa.Array, Errors]:
+        """Return the values of what has a header, null where one is none, and why."""
         errors: Errors = {}
-        if not payloads:
+        if not framed:
             return pa.nulls(0, self.reader.type), errors
         one_by_one = partial(self._one_by_one, errors=errors)
         if not self.in_bulk:
-            return one_by_one(payloads, 0), errors
-        return pa.concat_arrays(pieces(payloads, self._all_at_once, one_by_one, few=FEW)), errors
+            return one_by_one(framed, 0), errors
+        return pa.concat_arrays(pieces(framed, self._all_at_once, one_by_one, few=FEW)), errors
 
-    def _all_at_once(self, payloads: Sequence[bytes]) -> pa.Array:
+    def _all_at_once(self, framed: Sequence[bytes]) -> pa.Array:
         assert self._resolution is not None
-        rows = pyruhvro.deserialize_array(list(payloads), self.writer.in_bulk)
-        rows.validate(full=True)  # texts are not looked at by pyruhvro
-        return self._finished(self._resolution(rows.column(0)))
+        found = pyruhvro.deserialize_array(list(framed), self.writer.in_bulk).column("value")
+        found.validate(full=True)  # texts are not looked at by pyruhvro
+        return self._finished(self._resolution(found))
 
-    def _one_by_one(self, payloads: Sequence[bytes], first: int, errors: Errors) -> pa.Array:
+    def _one_by_one(self, framed: Sequence[bytes], first: int, errors: Errors) -> pa.Array:
         values: list[Any] = []
-        for place, payload in enumerate(payloads, first):
+        for place, one in enumerate(framed, first):
             try:
-                value = self._value(payload)
+                value = self._value(one[HEADER_BYTES:])
             except Exception as error:  # noqa: BLE001  whatever a stranger's bytes bring about
                 errors[place] = reason_of(error)
                 value = None

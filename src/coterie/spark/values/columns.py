@@ -24,7 +24,7 @@ from coterie.spark.values.value_format import (
     check_of,
     value_format_of,
 )
-from coterie.spark.values.wire import NO_ID, headers_of, payloads_of, strange_because
+from coterie.spark.values.wire import NO_ID, headers_of, strange_because
 
 DEAD_LETTER = StructType(
     [
@@ -47,8 +47,8 @@ class BadValue(CoterieError):
 class Decode(Protocol):
     """Decodes what one writer's schema wrote."""
 
-    def decoded(self, payloads: Sequence[bytes]) -> tuple[pa.Array, Errors]:
-        """Return the values, null where one is none, and why."""
+    def decoded(self, framed: Sequence[bytes]) -> tuple[pa.Array, Errors]:
+        """Return the values of what has a header, null where one is none, and why."""
         ...
 
 
@@ -154,7 +154,7 @@ class ValueDecoder:
     def _of_one_schema(self, schema_id: int, raw: pa.BinaryArray, wait_s: float) -> tuple[pa.Array, Errors]:
         try:
             schema = self._schemas.by_id(schema_id, wait_s=wait_s)
-            return self._writers(schema).decoded(payloads_of(raw))
+            return self._writers(schema).decoded(raw.to_pylist())
         except (UnknownSchema, UnusableSchema) as error:
             return pa.nulls(len(raw), self.reader.type), dict.fromkeys(range(len(raw)), str(error))
 

@@ -16,6 +16,7 @@ from coterie.client.errors import MissingLibrary
 from coterie.spark.values.avro_types import UnusableSchema
 from coterie.spark.values.halving import Errors, described
 from coterie.spark.values.registry import Schema
+from coterie.spark.values.wire import HEADER_BYTES
 
 try:
     import jsonschema_rs
@@ -85,13 +86,13 @@ class JsonValues:
             raise UnusableSchema(f"no JSON Schema: {described(error)}") from error
         self._column = column
 
-    def decoded(self, payloads: Sequence[bytes]) -> tuple[pa.Array, Errors]:
-        """Return the values, null where one is none, and why."""
+    def decoded(self, framed: Sequence[bytes]) -> tuple[pa.Array, Errors]:
+        """Return the values of what has a header, null where one is none, and why."""
         errors: Errors = {}
         values: list[Any] = []
-        for place, payload in enumerate(payloads):
+        for place, one in enumerate(framed):
             try:
-                values.append(self._value(payload))
+                values.append(self._value(one[HEADER_BYTES:]))
             except Exception as error:  # noqa: BLE001  whatever a stranger's bytes bring about
                 errors[place] = described(error)
                 values.append(None)

@@ -23,6 +23,7 @@ from coterie.client.errors import MissingLibrary
 from coterie.spark.values.avro_types import UnusableSchema
 from coterie.spark.values.halving import Errors, described, pieces
 from coterie.spark.values.registry import Schema
+from coterie.spark.values.wire import HEADER_BYTES
 
 try:
     import grpc_tools
@@ -109,14 +110,14 @@ class ProtobufValues:
     def __init__(self, writer: Protobuf, reader: ProtobufReader) -> None:
         self._writer, self._reader = writer, reader
 
-    def decoded(self, payloads: Sequence[bytes]) -> tuple[pa.Array, Errors]:
-        """Return the values, null where one is none, and why."""
+    def decoded(self, framed: Sequence[bytes]) -> tuple[pa.Array, Errors]:
+        """Return the values of what has a header, null where one is none, and why."""
         errors: Errors = {}
         bodies, places = [], []
         refused = defaultdict[str, list[int]](list)
-        for place, payload in enumerate(payloads):
+        for place, one in enumerate(framed):
             try:
-                path, body = indexed(payload)
+                path, body = indexed(one[HEADER_BYTES:])
                 name = self._writer.message_at(path)
             except BadIndex as error:
                 errors[place] = str(error)
@@ -129,13 +130,13 @@ class ProtobufValues:
         for name, some in refused.items():
             errors.update(dict.fromkeys(some, f"a message {name}, and {self._reader.message} is wanted"))
         if not bodies:
-            return pa.nulls(len(payloads), self._reader.type), errors
+            return pa.nulls(len(framed), self._reader.type), errors
         found: Errors = {}
         made = pa.concat_arrays(pieces(bodies, self._reader.rows, self._alone(found), few=1))
         errors.update({places[one]: reason for one, reason in found.items()})
-        if len(bodies) == len(payloads):
+        if len(bodies) == len(framed):
             return made, errors
-        back: list[int | None] = [None] * len(payloads)
+        back: list[int | None] = [None] * len(framed)
         for row, place in enumerate(places):
             back[place] = row
         return made.take(pa.array(back, pa.int64())), errors

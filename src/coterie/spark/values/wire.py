@@ -40,12 +40,6 @@ def headers_of(values: pa.BinaryArray) -> Headers:
     return Headers(ids, there & (ids == NO_ID))
 
 
-def payloads_of(values: pa.BinaryArray) -> list[bytes]:
-    """Return the values behind their headers."""
-    # Arrow's binary_slice fails on columns that `take` has made ("Negative buffer resize", 26.0).
-    return [value[HEADER_BYTES:] for value in values.to_pylist()]
-
-
 def strange_because(value: bytes) -> str:
     """Return the reason that a value is not in the format."""
     begins = value[:HEADER_BYTES].hex(" ") or "nothing"
