@@ -139,7 +139,7 @@ def test_a_row_that_neither_has_below_what_both_are_past_is_late(ledger):
 
 
 @given(st.data())
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_each_record_is_in_one_of_the_two_once_whatever_dies_and_whatever_decodes_anew(data):
     with tempfile.TemporaryDirectory() as name:
         folder, first = Path(name), 0

@@ -55,7 +55,7 @@ class FetchSettings:
 
     client: ClientSettings
     columns: tuple[str, ...]
-    values: ValueFormat | None
+    values: ValueFormat | None = None
     source: SourceMember
     isolation: int
     rack: str
