@@ -80,16 +80,29 @@ def test_values_of_two_versions_are_in_the_reader_s_columns(registry, tmp_path):
 
 
 def test_what_is_no_json_or_is_refused_by_its_writer_s_schema_is_a_dead_letter(registry, tmp_path):
-    values = [b"{", b"", b"\xff", {"id": "one"}, {"id": -1}, {}, [1], {"id": 10**30}, {"id": 7}]
+    deep, no_number = b"[" * 100_000, b'{"id": 1, "any": NaN}'
+    values = [
+        b"{",
+        b"",
+        b"\xff",
+        {"id": "one"},
+        {"id": -1},
+        {},
+        [1],
+        {"id": 10**30},
+        deep,
+        no_number,
+        {"id": 7},
+    ]
 
     found, reasons = decoded(decoder(registry, tmp_path), *(framed(101, one) for one in values))
 
     assert found[-1] == {"id": 7, **NOTHING}
-    assert sorted(reasons) == list(range(8))
+    assert sorted(reasons) == list(range(10))
     assert 'id: "one" is not of type "integer"' in reasons[3]
     assert "id: -1 is less than the minimum of 0" in reasons[4]
     assert '"id" is a required property' in reasons[5]
-    assert found[:8] == [None] * 8
+    assert found[:10] == [None] * 10
 
 
 def test_a_schema_may_refer_to_others_of_the_registry(registry, tmp_path):

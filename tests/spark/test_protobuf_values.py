@@ -133,6 +133,15 @@ def test_one_in_a_hundred_that_is_rubbish_fails_nothing_and_each_is_told_of_once
     assert all(found[place]["id"] == place for place in range(2_000) if place not in bad)
 
 
+def test_groups_within_groups_a_million_deep_are_a_dead_letter_and_no_end_of_the_process(registry, tmp_path):
+    deep, good = framed(102, b"\x0b" * 1_000_000), framed(102, message_of(THIRD, "air.Flight", id=1))
+
+    found, reasons = decoded(decoder(registry, folder=tmp_path), deep, good)
+
+    assert (found[0], found[1]["id"]) == (None, 1)
+    assert "DecodeError" in reasons[0]
+
+
 @pytest.mark.parametrize("payload", [b"", b"\x02", b"\x01", b"\xff\xff\xff\xff\xff\x01", b"\x80" * 9])
 def test_an_index_that_is_none_is_refused(payload):
     with pytest.raises(BadIndex):

@@ -179,6 +179,17 @@ def test_an_id_that_the_registry_does_not_have_is_a_dead_letter_until_a_task_lat
     assert decoded(made, value) == ([WANTED[0]], {})
 
 
+def test_a_schema_that_nobody_understands_is_looked_at_once(registry, five, tmp_path):
+    other = registry.register("flights-value", {"type": "recrod"})
+    made = decoder(registry, VERSIONS[-1], folder=tmp_path)
+    value = written(five[0], FIRST, VALUES[0])
+
+    first = decoded(made, b"\0" + other.to_bytes(4, "big"), value)
+    assert first == decoded(made, b"\0" + other.to_bytes(4, "big"), value)
+    assert "not an Avro schema" in first[1][0]
+    assert len(registry.asked) == 2
+
+
 def test_a_null_stays_null_and_is_no_dead_letter(registry, five, tmp_path):
     made = decoder(registry, VERSIONS[-1], folder=tmp_path)
 

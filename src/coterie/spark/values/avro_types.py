@@ -31,7 +31,6 @@ LOGICAL = {
     ("long", "local-timestamp-millis"): pa.timestamp("us"),
     ("long", "local-timestamp-micros"): pa.timestamp("us"),
 }
-UNITS = {"timestamp-millis": "ms", "local-timestamp-millis": "ms"}
 MOST_DIGITS = 38
 
 
@@ -47,11 +46,6 @@ def kind_of(schema: AvroSchema) -> str:
         return schema
     kind = schema["type"]
     return kind if isinstance(kind, str) else kind_of(kind)
-
-
-def named_in(schema: AvroSchema) -> dict[str, dict[str, Any]]:
-    """Return the named types of a schema by their names."""
-    return {one["name"]: one for one in parts(schema) if isinstance(one, dict) and "name" in one}
 
 
 def parts(schema: AvroSchema) -> Iterator[AvroSchema]:

@@ -105,7 +105,8 @@ class ValueDecoder:
         """The column's type to the letter, as Spark wants it."""
         self._schemas = schemas_of(values.registry)
         self._check = check_of(values.check) if values.check else None
-        self._writers = lru_cache(maxsize=KEPT_WRITERS)(self._values_of)
+        self._writers: dict[int, Decode | UnusableSchema] = {}
+        """Who decodes what a schema wrote, or why nobody can, by its id."""
 
     def begin(self) -> None:
         """Ask the registry again for what it did not have: a new task begins."""
@@ -154,11 +155,25 @@ class ValueDecoder:
     def _of_one_schema(self, schema_id: int, raw: pa.BinaryArray, wait_s: float) -> tuple[pa.Array, Errors]:
         try:
             schema = self._schemas.by_id(schema_id, wait_s=wait_s)
-            return self._writers(schema).decoded(raw.to_pylist())
+            return self._writer(schema).decoded(raw.to_pylist())
         except (UnknownSchema, UnusableSchema) as error:
             return pa.nulls(len(raw), self.reader.type), dict.fromkeys(range(len(raw)), str(error))
 
-    def _values_of(self, schema: Schema) -> Decode:
+    def _writer(self, schema: Schema) -> Decode:
+        """Return the decoder of values that a schema wrote, understood once; raises UnusableSchema."""
+        if schema.id not in self._writers:
+            if len(self._writers) >= KEPT_WRITERS:
+                self._writers.clear()
+            try:
+                self._writers[schema.id] = self._made_for(schema)
+            except UnusableSchema as error:
+                self._writers[schema.id] = error
+        found = self._writers[schema.id]
+        if isinstance(found, UnusableSchema):
+            raise found
+        return found
+
+    def _made_for(self, schema: Schema) -> Decode:
         if schema.kind != SCHEMA_KINDS[self.values.kind]:
             raise UnusableSchema(
                 f"schema {schema.id} is one of {schema.kind}, and value.format is {self.values.kind}"

@@ -102,7 +102,7 @@ class JsonValues:
             return self._each_by_itself(values, errors), errors
 
     def _value(self, payload: bytes) -> Any:
-        value = json.loads(payload)
+        value = json.loads(payload, parse_constant=no_number)
         if not self._validator.is_valid(value):
             first = next(iter(self._validator.iter_errors(value)))
             where = "/".join(map(str, first.instance_path)) or "the value"
@@ -185,6 +185,11 @@ class Columns:
         if found is None:
             raise UnusableSchema(f"the schema refers to {reference}, which is not there")
         return self.of(found, target, (*within, key))
+
+
+def no_number(word: str) -> None:
+    """Raise ValueError for what Python takes for a number, and JSON does not have."""
+    raise ValueError(f"{word} is no JSON")
 
 
 def parsed(text: str) -> JsonSchema:

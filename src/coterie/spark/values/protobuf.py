@@ -11,7 +11,6 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections import defaultdict
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -21,13 +20,14 @@ import pyarrow as pa
 
 from coterie.client.errors import MissingLibrary
 from coterie.spark.values.avro_types import UnusableSchema
-from coterie.spark.values.halving import Errors, described, pieces
+from coterie.spark.values.halving import Errors, described
 from coterie.spark.values.registry import Schema
 from coterie.spark.values.wire import HEADER_BYTES
 
 try:
     import grpc_tools
-    from google.protobuf import descriptor_pb2, descriptor_pool
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+    from google.protobuf.message import DecodeError
     from ptars import HandlerPool, PtarsConfig
 except ImportError as error:
     raise MissingLibrary(
@@ -44,7 +44,7 @@ MOST_INDEXES = 64
 
 
 class BadIndex(Exception):
-    """Bytes behind the schema's id that name no message."""
+    """Bytes behind the schema's id that name no message, or another than the one that is wanted."""
 
 
 class Protobuf:
@@ -86,6 +86,7 @@ class ProtobufReader:
         self.message = message or self._own.message_at([0])
         self._descriptor = self._own.descriptor(self.message)
         refuse_recursive(self._descriptor, ())
+        self._class = message_factory.GetMessageClass(self._descriptor)
         self._handler = HandlerPool([self._descriptor.file], CONFIG).get_for_message(self._descriptor)
 
     @cached_property
@@ -96,6 +97,12 @@ class ProtobufReader:
     def of(self, writer: Schema) -> ProtobufValues:
         """Return the decoder of values that a schema wrote; raises UnusableSchema."""
         return ProtobufValues(Protobuf(writer), self)
+
+    def read(self, message: bytes) -> None:
+        """Raise DecodeError for what is no message: Google's own reader is asked, as ptars runs out of the
+        stack for groups within groups, thousands deep, and takes the process with it.
+        """
+        self._class.FromString(message)
 
     def rows(self, messages: Sequence[bytes]) -> pa.Array:
         """Return messages as they are decoded."""
@@ -114,44 +121,30 @@ class ProtobufValues:
         """Return the values of what has a header, null where one is none, and why."""
         errors: Errors = {}
         bodies, places = [], []
-        refused = defaultdict[str, list[int]](list)
         for place, one in enumerate(framed):
             try:
                 path, body = indexed(one[HEADER_BYTES:])
                 name = self._writer.message_at(path)
+                if name != self._reader.message:
+                    raise BadIndex(f"a message {name}, and {self._reader.message} is wanted")
+                self._reader.read(body)
             except BadIndex as error:
                 errors[place] = str(error)
                 continue
-            if name == self._reader.message:
-                bodies.append(body)
-                places.append(place)
-            else:
-                refused[name].append(place)
-        for name, some in refused.items():
-            errors.update(dict.fromkeys(some, f"a message {name}, and {self._reader.message} is wanted"))
+            except DecodeError as error:
+                errors[place] = described(error)
+                continue
+            bodies.append(body)
+            places.append(place)
         if not bodies:
             return pa.nulls(len(framed), self._reader.type), errors
-        found: Errors = {}
-        made = pa.concat_arrays(pieces(bodies, self._reader.rows, self._alone(found), few=1))
-        errors.update({places[one]: reason for one, reason in found.items()})
+        made = self._reader.rows(bodies)
         if len(bodies) == len(framed):
             return made, errors
         back: list[int | None] = [None] * len(framed)
         for row, place in enumerate(places):
             back[place] = row
         return made.take(pa.array(back, pa.int64())), errors
-
-    def _alone(self, errors: Errors) -> Any:
-        """Return a function that decodes one value by itself, and notes why it is none."""
-
-        def decode(payloads: Sequence[bytes], first: int) -> pa.Array:
-            try:
-                return self._reader.rows(payloads)
-            except Exception as error:  # noqa: BLE001  whatever a stranger's bytes bring about
-                errors[first] = described(error)
-                return pa.nulls(1, self._reader.type)
-
-        return decode
 
 
 def indexed(payload: bytes) -> tuple[list[int], bytes]:
