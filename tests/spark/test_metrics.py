@@ -233,7 +233,7 @@ class Turns:
         self.go_on(1000)
 
 
-@pytest.mark.parametrize("in_group", [True, False])
+@pytest.mark.parametrize("in_group", [True, pytest.param(False, marks=pytest.mark.interop)])  # half a minute
 def test_a_real_query_in_a_backlog_is_scraped_until_it_ends(
     new_topic, spark, group, tmp_path, patient_session, in_group
 ):
