@@ -73,6 +73,7 @@ BY_NAME = (
     "librdkafka",
     "spark",
     "spark43",
+    "registry",
     "spark_brokers",
     "spark_kills",
     "history",

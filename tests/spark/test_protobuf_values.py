@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import random
 from functools import cache
 
 import pytest
-from google.protobuf import message_factory
+from google.protobuf import descriptor_pb2, message_factory
 
 from coterie.spark.options import BadOption
 from coterie.spark.source.options import parse
@@ -168,6 +169,18 @@ def test_a_schema_may_import_others_of_the_registry(registry, tmp_path):
     assert made.of(reader).decoded([framed(schema_id, b"\x0a\x03\x0a\x01c")])[0].to_pylist() == [
         {"crew": {"captain": "c"}}
     ]
+
+
+def test_a_schema_may_be_its_descriptor_in_base64_as_clients_register_it():
+    file = descriptor_pb2.FileDescriptorProto()
+    class_of(THIRD, "air.Flight").DESCRIPTOR.file.CopyToProto(file)
+    schema = Schema(base64.b64encode(file.SerializeToString()).decode(), "PROTOBUF")
+
+    made = ProtobufReader(schema, "")
+
+    value = framed(7, message_of(THIRD, "air.Flight", id=3, at={"seconds": 1}))
+    found = made.of(schema).decoded([value])[0].to_pylist()
+    assert (found[0]["id"], found[0]["at"].timestamp()) == (3, 1)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ a value is (the message index of Confluent's format).
 
 from __future__ import annotations
 
+import base64
 import os
 import subprocess
 import sys
@@ -35,7 +36,7 @@ except ImportError as error:
         " pip install 'coterie[protobuf]'"
     ) from error
 
-MAIN_FILE = "coterie_value.proto"
+MAIN_FILE, SYNTAX = "coterie_value.proto", 'syntax = "proto3";'
 CONFIG = PtarsConfig(timestamp_unit="us", duration_unit="us", enum_repr="string")
 PROTOC = (sys.executable, "-m", "grpc_tools.protoc")  # one in this process says what is wrong to nobody
 KNOWN_TYPES = Path(grpc_tools.__file__).parent / "_proto"
@@ -177,19 +178,35 @@ def varint(payload: bytes, at: int) -> tuple[int, int]:
 
 def compiled(schema: Schema) -> Any:
     """Return the descriptors of a schema's file and its imports, its own last; raises UnusableSchema."""
+    own = serialized(schema.text)
+    text = schema.text if own is None else "".join((SYNTAX, *(f'import "{one}";' for one in own.dependency)))
     with tempfile.TemporaryDirectory(prefix="coterie-proto-") as name:
         folder = Path(name)
-        for file, text in (*schema.references, (MAIN_FILE, schema.text)):
+        for file, each in (*schema.references, (MAIN_FILE, text)):
             if os.path.isabs(file) or ".." in Path(file).parts:
                 raise UnusableSchema(f"the schema refers to {file}, which is no name of a file")
             (folder / file).parent.mkdir(parents=True, exist_ok=True)
-            (folder / file).write_text(text, "utf-8")
+            (folder / file).write_text(each, "utf-8")
         out = folder / "compiled"
         words = [f"-I{folder}", f"-I{KNOWN_TYPES}", "--include_imports", f"--descriptor_set_out={out}"]
         done = subprocess.run([*PROTOC, *words, MAIN_FILE], capture_output=True, text=True)
         if done.returncode:
             raise UnusableSchema(f"protoc refuses the schema: {' '.join(done.stderr.split())[:500]}")
-        return descriptor_pb2.FileDescriptorSet.FromString(out.read_bytes())
+        files = descriptor_pb2.FileDescriptorSet.FromString(out.read_bytes())
+    if own is not None:
+        own.name = MAIN_FILE
+        files.file[-1].CopyFrom(own)
+    return files
+
+
+def serialized(text: str) -> Any:
+    """Return the descriptor of a file that is one in base64 and no text, as clients register it and
+    not every registry makes a text of; None for a text.
+    """
+    try:
+        return descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
+    except (ValueError, DecodeError):
+        return None
 
 
 def refuse_recursive(message: Any, within: tuple[str, ...]) -> None:

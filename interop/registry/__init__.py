@@ -1,0 +1,1 @@
+"""A schema registry's server and Confluent's serializers, with Spark reading what they wrote."""
