@@ -105,6 +105,42 @@ def test_what_is_no_json_or_is_refused_by_its_writer_s_schema_is_a_dead_letter(r
     assert found[:10] == [None] * 10
 
 
+def test_half_a_surrogate_pair_is_a_dead_letter_and_fails_nothing(registry, tmp_path):
+    half = rb'{"id": 1, "tags": ["\ud800"], "any": {"\udfff": 1}}'
+
+    found, reasons = decoded(decoder(registry, tmp_path), framed(101, half), framed(101, {"id": 7}))
+
+    assert found == [None, {"id": 7, **NOTHING}]
+    assert "surrogates not allowed" in reasons[0]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"id": "12"},
+        {"id": 1.5},
+        {"id": True},
+        {"crew": {"captain": {"name": "x"}}},
+        {"crew": [["captain", "x"]]},
+        {"tags": "abc"},
+        {"tags": {"a": 1}},
+        {"delay": "1"},
+        {"seats": [["a", 1]]},
+    ],
+)
+def test_a_value_of_another_type_than_the_reader_s_is_a_dead_letter_and_not_what_python_makes_of_it(
+    registry, tmp_path, value
+):
+    anything = registry.register("flights-value", {}, schemaType="JSON")
+
+    found, reasons = decoded(
+        decoder(registry, tmp_path), framed(anything, value), framed(anything, {"id": 7.0})
+    )
+
+    assert found == [None, {"id": 7, **NOTHING}]
+    assert "as the reader's schema wants it" in reasons[0]
+
+
 def test_a_schema_may_refer_to_others_of_the_registry(registry, tmp_path):
     registry.register(
         "crew", {"type": "object", "properties": {"captain": {"type": "string"}}}, schemaType="JSON"

@@ -143,6 +143,27 @@ def test_groups_within_groups_a_million_deep_are_a_dead_letter_and_no_end_of_the
     assert "DecodeError" in reasons[0]
 
 
+def test_a_text_of_proto2_that_is_no_utf_8_is_a_dead_letter_and_fails_nothing(registry, tmp_path):
+    text = 'syntax = "proto2"; message Note { optional string text = 1; }'
+    registry.schemas[300] = {"schema": text, "schemaType": "PROTOBUF"}
+    values = [framed(300, b"\x0a\x01\xff" if one % 7 == 0 else b"\x0a\x01a") for one in range(50)]
+
+    found, reasons = decoded(decoder(registry, text, folder=tmp_path), *values)
+
+    assert found == [None if one % 7 == 0 else {"text": "a"} for one in range(50)]
+    assert {one: "invalid UTF-8" in reason for one, reason in reasons.items()} == dict.fromkeys(
+        range(0, 50, 7), True
+    )
+
+
+def test_a_descriptor_that_names_what_is_not_there_is_refused():
+    file = descriptor_pb2.FileDescriptorProto(name="air.proto", syntax="proto3")
+    file.message_type.add(name="Flight").field.add(name="crew", number=1, type=11, label=1, type_name=".Crew")
+
+    with pytest.raises(UnusableSchema, match="couldn't resolve name"):
+        ProtobufReader(Schema(base64.b64encode(file.SerializeToString()).decode(), "PROTOBUF"), "")
+
+
 @pytest.mark.parametrize("payload", [b"", b"\x02", b"\x01", b"\xff\xff\xff\xff\xff\x01", b"\x80" * 9])
 def test_an_index_that_is_none_is_refused(payload):
     with pytest.raises(BadIndex):

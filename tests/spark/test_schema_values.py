@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import subprocess
+import sys
 from datetime import UTC, datetime
 from decimal import Decimal
 
@@ -188,6 +190,44 @@ def test_a_schema_that_nobody_understands_is_looked_at_once(registry, five, tmp_
     assert first == decoded(made, b"\0" + other.to_bytes(4, "big"), value)
     assert "not an Avro schema" in first[1][0]
     assert len(registry.asked) == 2
+
+
+def test_a_decimal_of_38_digits_keeps_them_all_and_a_larger_one_is_a_dead_letter(registry, tmp_path):
+    digits = 10**38 - 1
+    money = {"type": "bytes", "logicalType": "decimal", "precision": 38, "scale": 2}
+    schema = {"type": "record", "name": "Sum", "fields": [{"name": "paid", "type": money}]}
+    schema_id = registry.register("sums-value", schema)
+    bare = {**schema, "fields": [{"name": "paid", "type": "bytes"}]}
+    there = [digits.to_bytes(17, "big"), (-digits).to_bytes(20, "big", signed=True), b"\x7f" * 1_000_000]
+    values = [written(schema_id, bare, {"paid": one}) for one in there]
+
+    found, reasons = decoded(decoder(registry, schema, folder=tmp_path), *values)
+
+    assert [str(one["paid"]) for one in found[:2]] == [f"{'9' * 36}.99", f"-{'9' * 36}.99"]
+    assert found[2] is None
+    assert "more digits than its type" in reasons[2]
+
+
+def test_a_value_a_million_deep_in_itself_is_a_dead_letter_and_no_end_of_the_process():
+    following = {"name": "next", "type": ["null", "Node"]}
+    schema = {"type": "record", "name": "Node", "fields": [{"name": "number", "type": "int"}, following]}
+    code = f"""if True:
+        import json
+        from coterie.spark.values.avro import AvroReader
+        from coterie.spark.values.registry import Schema
+        node = {schema!r}
+        reader = AvroReader(Schema(json.dumps({{**node, "fields": node["fields"][:1]}})))
+        head = b"\\0" * 5
+        found, errors = reader.of(Schema(json.dumps(node))).decoded(
+            [head + b"\\2\\2" * deep + b"\\2\\0" for deep in (1_000_000, 5)]
+        )
+        print(found.to_pylist(), errors)
+    """
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+
+    assert done.returncode == 0, done.stderr
+    assert "[None, {'number': 1}] {0: 'RecursionError" in done.stdout
 
 
 def test_a_null_stays_null_and_is_no_dead_letter(registry, five, tmp_path):

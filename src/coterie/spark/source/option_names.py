@@ -37,4 +37,6 @@ def columns_of(options: Options) -> tuple[str, ...]:
     if unknown or not named or len(named) != len(set(named)):
         raise BadOption(f"option columns must name each at most once, of {', '.join(COLUMNS)}; not {text!r}")
     columns = [known[name] for name in named]
+    if "deadLetter" in columns and not asked["deadLetter"]:
+        raise BadOption("option columns has deadLetter: set deadLetterColumn=true")
     return (*columns, *(name for name, wanted in asked.items() if wanted and name not in columns))

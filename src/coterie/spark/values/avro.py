@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import Context, Decimal
 from functools import cached_property, partial
 from io import BytesIO
 from typing import Any, TypeVar
@@ -23,12 +23,14 @@ import pyarrow as pa
 from coterie.client.errors import MissingLibrary
 from coterie.spark.values.avro_types import (
     LOGICAL,
+    MOST_DIGITS,
     PRIMITIVES,
     AvroSchema,
     Named,
     UnusableSchema,
     arrow_type,
     branches_of,
+    contains_itself,
     is_decimal,
     kind_of,
     parts,
@@ -42,6 +44,7 @@ from coterie.spark.values.wire import HEADER_BYTES
 try:
     import fastavro
     import pyruhvro
+    from fastavro import _read_py
 except ImportError as error:
     raise MissingLibrary(
         "value.format=avro needs fastavro and pyruhvro, on executors, too: pip install 'coterie[avro]'"
@@ -67,6 +70,7 @@ KINDS_IN_BULK = {
 HEADER = ({"name": "zero", "type": "boolean"}, {"name": "id", "type": "float"})
 # So few values that were refused together are looked at one by one.
 FEW = 16
+EXACT = Context(prec=MOST_DIGITS)
 BUFFER = re.compile(r" from <_io.BytesIO object at 0x[0-9a-f]+>")
 
 S = TypeVar("S", bound=AvroSchema)
@@ -209,6 +213,9 @@ class AvroValues:
         self._shape = shape_of(reader.parsed, reader.named)
         self._bare_type = bare_type(reader.parsed, reader.named)
         self._unit_type = unit_type(reader.parsed, reader.named)
+        self._read = fastavro.schemaless_reader
+        if contains_itself(writer.parsed, writer.named):  # without an end: compiled, it runs out of the stack
+            self._read = _read_py.schemaless_reader  # and takes the process with it
         self._resolution: Resolve | None = None
         with suppress(NotSimple):
             self._resolution = resolution(writer.bare, writer.named, reader.bare, reader.named)
@@ -256,9 +263,7 @@ class AvroValues:
         return pa.concat_arrays(made)
 
     def _value(self, payload: bytes) -> Any:
-        value = fastavro.schemaless_reader(
-            BytesIO(payload), self.writer.for_fastavro, self.reader.for_fastavro
-        )
+        value = self._read(BytesIO(payload), self.writer.for_fastavro, self.reader.for_fastavro)
         return value if self._shape is None or value is None else self._shape(value)
 
     def _finished(self, bare: pa.Array) -> pa.Array:
@@ -325,8 +330,7 @@ def shape_of(schema: AvroSchema, named: Named) -> Shape | None:
         branches, _ = branches_of(schema)
         return shape_of(branches[0], named) if len(branches) == 1 else None
     if is_decimal(schema):
-        scale = -schema.get("scale", 0)
-        return lambda value: Decimal(int.from_bytes(value, "big", signed=True)).scaleb(scale)
+        return partial(decimal_of, most=10 ** schema["precision"], scale=schema.get("scale", 0))
     match kind_of(schema):
         case "record":
             return record_shape({one["name"]: shape_of(one["type"], named) for one in schema["fields"]})
@@ -335,6 +339,16 @@ def shape_of(schema: AvroSchema, named: Named) -> Shape | None:
         case "map" if (each := shape_of(schema["values"], named)) is not None:
             return lambda values: {key: None if one is None else each(one) for key, one in values.items()}
     return None
+
+
+def decimal_of(value: bytes, *, most: int, scale: int) -> Decimal:
+    """Return the decimal of its digits; raises ValueError for one that is larger than its type, before a
+    million digits are made of what a stranger has sent.
+    """
+    digits = int.from_bytes(value, "big", signed=True)
+    if not -most < digits < most:
+        raise ValueError(f"a decimal of {len(value)} bytes has more digits than its type")
+    return Decimal(digits).scaleb(-scale, EXACT)
 
 
 def record_shape(fields: Mapping[str, Shape | None]) -> Shape | None:

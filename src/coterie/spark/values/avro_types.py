@@ -51,17 +51,21 @@ def kind_of(schema: AvroSchema) -> str:
 def parts(schema: AvroSchema) -> Iterator[AvroSchema]:
     """Yield a schema and all that it is made of."""
     yield schema
-    inner: list[AvroSchema] = []
+    for one in inner_of(schema):
+        yield from parts(one)
+
+
+def inner_of(schema: AvroSchema) -> list[AvroSchema]:
+    """Return the schemas right within a schema."""
     if isinstance(schema, list):
-        inner = schema
-    elif isinstance(schema, dict):
+        return schema
+    if isinstance(schema, dict):
         kind = kind_of(schema)
         if kind == "record":
-            inner = [one["type"] for one in schema["fields"]]
-        elif kind in ("array", "map"):
-            inner = [schema["items" if kind == "array" else "values"]]
-    for one in inner:
-        yield from parts(one)
+            return [one["type"] for one in schema["fields"]]
+        if kind in ("array", "map"):
+            return [schema["items" if kind == "array" else "values"]]
+    return []
 
 
 def written_out(schema: AvroSchema, named: Named) -> AvroSchema:
@@ -128,6 +132,16 @@ def union_type(union: list[Any], named: Named, within: tuple[str, ...]) -> pa.Da
         f"a union of {', '.join(sorted(kinds))} has no column type here: read the value as bytes (without"
         " value.format), or with a reader's schema (value.schema) that has one of them"
     )
+
+
+def contains_itself(schema: AvroSchema, named: Named, within: tuple[str, ...] = ()) -> bool:
+    """Return whether values of a schema may lie in each other without an end."""
+    schema = written_out(schema, named)
+    if isinstance(schema, dict) and kind_of(schema) == "record":
+        if schema["name"] in within:
+            return True
+        within = (*within, schema["name"])
+    return any(contains_itself(one, named, within) for one in inner_of(schema))
 
 
 def is_decimal(schema: dict[str, Any]) -> bool:

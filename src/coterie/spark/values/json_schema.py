@@ -28,12 +28,41 @@ except ImportError as error:
 JsonSchema: TypeAlias = Mapping[str, Any] | bool
 Shape = Callable[[Any], Any]
 
+
+def of_kind(name: str, kinds: tuple[type, ...], made: Shape) -> Shape:
+    """Return a shape that takes values of these kinds alone: what a writer's schema lets be another is none
+    in the reader's column, and nothing that Python would make of it.
+    """
+
+    def shape(value: Any) -> Any:
+        if type(value) not in kinds:
+            raise TypeError(f"{described_value(value)} is no {name}, as the reader's schema wants it")
+        return made(value)
+
+    return shape
+
+
+def whole(value: float) -> int:
+    """Return a number without a fraction; raises ValueError for one that has one."""
+    if value != int(value):
+        raise ValueError(f"{value} is no integer, as the reader's schema wants it")
+    return int(value)
+
+
+def described_value(value: Any) -> str:
+    """Return the beginning of a value's JSON."""
+    return json.dumps(value)[:100]
+
+
+LIST, OBJECT = (list,), (dict,)
 SIMPLE: Mapping[str, tuple[pa.DataType, Shape]] = {
-    "string": (pa.string(), str),
-    "integer": (pa.int64(), int),
-    "number": (pa.float64(), float),
-    "boolean": (pa.bool_(), bool),
+    "string": (pa.string(), of_kind("string", (str,), str)),
+    "integer": (pa.int64(), of_kind("integer", (int, float), whole)),
+    "number": (pa.float64(), of_kind("number", (int, float), float)),
+    "boolean": (pa.bool_(), of_kind("boolean", (bool,), bool)),
 }
+NOT_FOR_ARROW = (pa.ArrowException, OverflowError, UnicodeError)
+"""What Arrow raises for a value: too large a number, half a surrogate pair."""
 BASE_URI = "json-schema:///"
 """Where a schema is that has no `$id`: what it refers to by a name is looked for below it."""
 
@@ -98,7 +127,7 @@ class JsonValues:
                 values.append(None)
         try:
             return pa.array(values, self._column.type), errors
-        except (pa.ArrowException, OverflowError):
+        except NOT_FOR_ARROW:
             return self._each_by_itself(values, errors), errors
 
     def _value(self, payload: bytes) -> Any:
@@ -115,7 +144,7 @@ class JsonValues:
         for place, value in enumerate(values):
             try:
                 made.append(pa.array([value], self._column.type))
-            except (pa.ArrowException, OverflowError) as error:
+            except NOT_FOR_ARROW as error:
                 errors[place] = described(error)
                 made.append(pa.nulls(1, self._column.type))
         return pa.concat_arrays(made)
@@ -155,19 +184,22 @@ class Columns:
         """Return the column of an array or object."""
         if kind == "array" and isinstance(schema.get("items"), Mapping):
             item = self.of(schema["items"], document, within)
-            return JsonColumn(pa.list_(item.type), lambda values: [item.of(one) for one in values])
+            items = of_kind("array", LIST, lambda values: [item.of(one) for one in values])
+            return JsonColumn(pa.list_(item.type), items)
         if kind == "object" and schema.get("properties"):
             each = {name: self.of(one, document, within) for name, one in schema["properties"].items()}
             fields = pa.struct([pa.field(name, one.type) for name, one in each.items()])
-            return JsonColumn(
-                fields, lambda value: {name: one.of(value.get(name)) for name, one in each.items()}
-            )
+
+            def struct(value: Any) -> dict[str, Any]:
+                return {name: one.of(value.get(name)) for name, one in each.items()}
+
+            return JsonColumn(fields, of_kind("object", OBJECT, struct))
         if kind == "object" and isinstance(schema.get("additionalProperties"), Mapping):
             inner = self.of(schema["additionalProperties"], document, within)
-            return JsonColumn(
-                pa.map_(pa.string(), inner.type),
-                lambda value: [(name, inner.of(one)) for name, one in value.items()],
+            entries = of_kind(
+                "object", OBJECT, lambda value: [(name, inner.of(one)) for name, one in value.items()]
             )
+            return JsonColumn(pa.map_(pa.string(), inner.type), entries)
         return AS_TEXT
 
     def _referred(self, reference: str, document: JsonSchema, within: tuple[str, ...]) -> JsonColumn:

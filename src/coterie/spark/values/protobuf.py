@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from coterie.client.errors import MissingLibrary
 from coterie.spark.values.avro_types import UnusableSchema
-from coterie.spark.values.halving import Errors, described
+from coterie.spark.values.halving import Errors, described, pieces
 from coterie.spark.values.registry import Schema
 from coterie.spark.values.wire import HEADER_BYTES
 
@@ -54,8 +54,11 @@ class Protobuf:
     def __init__(self, schema: Schema) -> None:
         self._pool = descriptor_pool.DescriptorPool()
         files = compiled(schema)
-        for one in files.file:
-            self._pool.Add(one)
+        try:
+            for one in files.file:
+                self._pool.Add(one)
+        except TypeError as error:
+            raise UnusableSchema(f"no descriptor of a file: {described(error)}") from error
         self._file = self._pool.FindFileByName(MAIN_FILE)
         self._messages = files.file[-1].message_type
 
@@ -84,7 +87,10 @@ class ProtobufReader:
 
     def __init__(self, schema: Schema, message: str) -> None:
         self._own = Protobuf(schema)
-        self.message = message or self._own.message_at([0])
+        try:
+            self.message = message or self._own.message_at([0])
+        except BadIndex as error:
+            raise UnusableSchema(f"the schema has no message: {error}") from error
         self._descriptor = self._own.descriptor(self.message)
         refuse_recursive(self._descriptor, ())
         self._class = message_factory.GetMessageClass(self._descriptor)
@@ -139,7 +145,15 @@ class ProtobufValues:
             places.append(place)
         if not bodies:
             return pa.nulls(len(framed), self._reader.type), errors
-        made = self._reader.rows(bodies)
+
+        def by_itself(some: Sequence[bytes], first: int) -> pa.Array:
+            try:
+                return self._reader.rows(some)
+            except Exception as error:  # noqa: BLE001  Google's reader does not look at texts of proto2
+                errors[places[first]] = described(error)
+                return pa.nulls(1, self._reader.type)
+
+        made = pa.concat_arrays(pieces(bodies, self._reader.rows, by_itself, few=1))
         if len(bodies) == len(framed):
             return made, errors
         back: list[int | None] = [None] * len(framed)
