@@ -28,6 +28,8 @@ class SmallRegistry:
         """Whether who asks is answered 503."""
         self.closed = False
         """Whether only `USER` may ask."""
+        self.before: dict[str, Any] | None = None
+        """What something before the registry says instead, with 404."""
         self.url = ""
 
     def register(self, subject: str, schema: Any, **more: Any) -> int:
@@ -42,6 +44,8 @@ class SmallRegistry:
         self.asked.append(path)
         if self.away:
             return 503, {"error_code": 50003, "message": "away"}
+        if self.before is not None:
+            return 404, self.before
         if self.closed and authorization != f"Basic {base64.b64encode(USER.encode()).decode()}":
             return 401, {"error_code": 401, "message": "Unauthorized"}
         match path.split("/")[1:]:

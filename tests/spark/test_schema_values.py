@@ -357,6 +357,35 @@ def test_a_registry_that_wants_a_user_is_shown_one_and_says_so_where_it_is_not(r
         Schemas(Registry((registry.url,)), tmp_path / "other").by_id(five[1], wait_s=0)
 
 
+@pytest.mark.parametrize("said", [{}, {"error_code": 404, "message": "HTTP 404 Not Found"}])
+def test_a_404_that_is_not_the_registry_s_word_makes_no_dead_letter(registry, five, tmp_path, said):
+    registry.before = said
+
+    with pytest.raises(RegistryAway, match="it answered 404"):
+        decoded(decoder(registry, VERSIONS[-1], folder=tmp_path), b"\0" + five[0].to_bytes(4, "big") + b"\2")
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        (" , ", "must begin with"),
+        ("http://a,file:/b", "one file alone"),
+        ("http://name:word@a:8081", "must have no name and password"),
+    ],
+)
+def test_addresses_of_a_registry_that_cannot_be_are_refused(url, why):
+    with pytest.raises(BadOption, match=why):
+        parse(
+            {
+                "kafka.bootstrap.servers": "b:1",
+                "subscribe": "t",
+                "value.format": "avro",
+                "schema.registry.url": url,
+            },
+            streaming=True,
+        )
+
+
 def test_the_next_of_several_servers_is_asked(registry, five, tmp_path):
     assert Schemas(Registry(("http://127.0.0.1:1", registry.url)), tmp_path).by_id(five[0], wait_s=0)
 

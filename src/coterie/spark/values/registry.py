@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
@@ -201,6 +202,8 @@ class Schemas:
             with error:
                 refuse(error.code, error.read(MOST_BYTES), url)
             raise OSError(f"it answered {error.code}") from None
+        except HTTPException as error:  # no HTTP, or an answer that was cut off
+            raise OSError(f"its answer is none: {error!r}") from error
         except ValueError as error:
             raise RegistryRefused(f"{url} answers with no JSON: is a schema registry there?") from error
         if not isinstance(found, dict):
@@ -249,10 +252,14 @@ def refuse(status: int, body: bytes, url: str) -> None:
     """Raise UnknownSchema or RegistryRefused for an answer that is the registry's last word."""
     if status >= 500 or status in (408, 429):
         return
+    code: Any = None
     try:
-        said = str(json.loads(body)["message"])
-    except (ValueError, KeyError, TypeError):
+        answer = json.loads(body)
+        said, code = str(answer["message"]), answer.get("error_code")
+    except (ValueError, KeyError, TypeError, AttributeError):
         said = body.decode(errors="replace").strip()[:200]
+    if status == 404 and code in (None, 404):  # of what stands before the registry, and not its own word
+        return
     if status == 404:
         raise UnknownSchema(f"{url}: {said or 'not found'}")
     hint = "; set schema.registry.basic.auth.user.info" if status in (401, 403) else ""

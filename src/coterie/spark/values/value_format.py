@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 
@@ -74,8 +75,7 @@ def value_format_of(options: Options, metadata: Mapping[str, Any] | None = None)
         options["schema.registry.bearer.auth.token"] or "",
         options["schema.registry.ssl.ca.location"] or "",
     )
-    if not all(one.startswith(("http://", "https://", "file:")) for one in registry.urls):
-        raise BadOption("option schema.registry.url must begin with http://, https:// or file:")
+    refuse_urls(registry.urls)
     check = options["value.check"] or ""
     if check:
         check_of(check)
@@ -86,6 +86,19 @@ def value_format_of(options: Options, metadata: Mapping[str, Any] | None = None)
     if reader.kind != SCHEMA_KINDS[kind]:
         raise BadOption(f"option value.format is {kind}, and the schema is one of {reader.kind}")
     return ValueFormat(kind, reader, registry, options["deadLetterColumn"], check, message)
+
+
+def refuse_urls(urls: tuple[str, ...]) -> None:
+    """Raise BadOption unless these are servers, or one file."""
+    if not urls or not all(one.startswith(("http://", "https://", "file:")) for one in urls):
+        raise BadOption("option schema.registry.url must begin with http://, https:// or file:")
+    if len(urls) > 1 and any(one.startswith("file:") for one in urls):
+        raise BadOption("option schema.registry.url must be servers, or one file alone")
+    if any("@" in urlsplit(one).netloc for one in urls):
+        raise BadOption(
+            "option schema.registry.url must have no name and password:"
+            " schema.registry.basic.auth.user.info has them"
+        )
 
 
 def refuse_other_schema(kept: str, values: ValueFormat | None, *, allowed: bool) -> None:
