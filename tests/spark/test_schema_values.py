@@ -484,6 +484,8 @@ def test_options_of_values_without_a_format_are_refused():
     for name in ("value.schema", "deadLetterColumn", "schema.registry.url"):
         with pytest.raises(BadOption, match=f"option {name} needs value.format"):
             parse({**plain, name: "true"}, streaming=True)
+    with pytest.raises(BadOption, match="columns has deadLetter: set deadLetterColumn=true"):
+        parse({**plain, "columns": "key,deadLetter"}, streaming=True)
     with pytest.raises(BadOption, match=r"schema\.registry\.url must be set"):
         parse({**plain, "value.format": "avro"}, streaming=True)
 
