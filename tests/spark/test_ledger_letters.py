@@ -165,6 +165,14 @@ def test_each_record_is_in_one_of_the_two_once_whatever_dies_and_whatever_decode
         assert sorted(found) == places(*range(first))
 
 
+def test_dead_letters_that_could_not_be_accounted_for_are_refused(tmp_path):
+    table = str(tmp_path / "table")
+    with pytest.raises(LedgerError, match="dead_letters needs once='record'"):
+        Ledger(table, group="g", once="batch", dead_letters=str(tmp_path / "dead"))
+    with pytest.raises(LedgerError, match="needs a table of its own"):
+        Ledger(table, group="g", dead_letters=f"{table}/")
+
+
 def test_a_query_that_has_no_dead_letters_is_told_what_to_read(ledger):
     with pytest.raises(LedgerError, match="read with deadLetterColumn=true, and keep it"):
         ledger.append(rows(0, 3).drop_columns(["deadLetter"]))

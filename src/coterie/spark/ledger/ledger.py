@@ -70,6 +70,13 @@ class Ledger:
         self.dead_letters: Ledger | None = None
         """The ledger of what has no value, with an account of its own."""
         if dead_letters is not None:
+            if once == "batch":
+                raise LedgerError(
+                    "dead_letters needs once='record': by batches it cannot be told which of two tables has"
+                    " a record whose schema was registered before its batch was run again"
+                )
+            if dead_letters.rstrip("/") == table.rstrip("/"):
+                raise LedgerError("dead_letters needs a table of its own")
             more = {"once": once, "late": late, "storage_options": storage_options}
             self.dead_letters = Ledger(dead_letters, group=group, **more)  # type: ignore[arg-type]
         self.outcome = Outcome(0, 0, 0)

@@ -187,16 +187,19 @@ class Schemas:
         raise OSError(f"no schema registry answers ({'; '.join(tried)})")
 
     def _asked(self, url: str) -> dict[str, Any]:
-        headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
+        asked = Request(url, headers={"Accept": "application/vnd.schemaregistry.v1+json, application/json"})
+        authorization = ""
         if self.registry.user_info:
             shown = base64.b64encode(self.registry.user_info.encode()).decode()
-            headers["Authorization"] = f"Basic {shown}"
+            authorization = f"Basic {shown}"
         elif self.registry.token:
-            headers["Authorization"] = f"Bearer {self.registry.token}"
+            authorization = f"Bearer {self.registry.token}"
+        if authorization:  # to nobody whom the registry names
+            asked.add_unredirected_header("Authorization", authorization)
         if self._tls is None and url.startswith("https:"):
             self._tls = ssl.create_default_context(cafile=self.registry.ca_location or None)
         try:
-            with urlopen(Request(url, headers=headers), timeout=ANSWER_S, context=self._tls) as answer:
+            with urlopen(asked, timeout=ANSWER_S, context=self._tls) as answer:
                 found = json.loads(answer.read(MOST_BYTES))
         except HTTPError as error:
             with error:
