@@ -181,7 +181,12 @@ class Batch:
         """Return the rest of each file to be written, or raise LedgerError for rows that cannot be judged."""
         if self._rules.by_batch:
             return self._all_or_nothing(account, before)
-        looked = [NOTHING if one.file is None else self._looked(account, one.file) for one in before]
+        files = [one.file for one in before]
+        # The other table is opened once, and not for each file.
+        other = (
+            None if self.other is None else self.other.account({one.at for one in files if one is not None})
+        )
+        looked = [NOTHING if one is None else self._looked(account, other, one) for one in files]
         self._refuse(account, before, looked)
         return [self._without(one, below) for one, below in zip(before, looked, strict=True)]
 
@@ -205,7 +210,7 @@ class Batch:
             )
         return [Remaining(None, one.file.rows) for one in before if one.file is not None]
 
-    def _looked(self, account: Account, one: WrittenFile) -> BelowAccount:
+    def _looked(self, account: Account, other: Account | None, one: WrittenFile) -> BelowAccount:
         """Return the file's offsets below the account: those that the table has, and those that it lacks.
 
         What the other table has is there, too: a value that once was none may be one when its batch is run
@@ -213,7 +218,6 @@ class Batch:
         may have ended.
         """
         own = account.reached(one.at)
-        other = None if self.other is None else self.other.account([one.at])
         others = 0 if other is None else other.reached(one.at)
         if max(own, others) <= one.first:
             return NOTHING
