@@ -110,8 +110,31 @@ class Avro:
 
     @cached_property
     def bare(self) -> AvroSchema:
-        """The schema without logical types: numbers and bytes come as they are, whatever they stand for."""
-        return self._expanded(lambda one: {key: each for key, each in one.items() if key != "logicalType"})
+        """The schema without logical types: numbers and bytes come as they are, whatever they stand for.
+        Named types are written out where first met.
+        """
+        seen: set[str] = set()
+
+        def made(schema: AvroSchema) -> AvroSchema:
+            if isinstance(schema, str):
+                if schema in self.named and schema not in seen:
+                    return made(self.named[schema])
+                return schema
+            if isinstance(schema, list):
+                return [made(one) for one in schema]
+            changed = {key: each for key, each in schema.items() if key != "logicalType"}
+            if "name" in changed:
+                seen.add(changed["name"])
+            kind = changed["type"]
+            if kind == "record":
+                fields = [{**one, "type": made(one["type"])} for one in changed["fields"]]
+                return {**changed, "fields": fields}
+            if kind in ("array", "map"):
+                inner = "items" if kind == "array" else "values"
+                return {**changed, inner: made(changed[inner])}
+            return changed if "name" in changed or not isinstance(kind, str) else kind
+
+        return made(self.parsed)
 
     @cached_property
     def for_fastavro(self) -> Any:
@@ -127,31 +150,6 @@ class Avro:
                 return None
         fields = [*HEADER, {"name": "value", "type": wide(self.bare)}]
         return json.dumps({"type": "record", "name": "coterie_value", "fields": fields})
-
-    def _expanded(self, change: Callable[[dict[str, Any]], dict[str, Any]]) -> AvroSchema:
-        """Return the schema with each of its types changed, and named types written out where first met."""
-        seen: set[str] = set()
-
-        def made(schema: AvroSchema) -> AvroSchema:
-            if isinstance(schema, str):
-                if schema in self.named and schema not in seen:
-                    return made(self.named[schema])
-                return schema
-            if isinstance(schema, list):
-                return [made(one) for one in schema]
-            changed = change(schema)
-            if "name" in changed:
-                seen.add(changed["name"])
-            kind = changed["type"]
-            if kind == "record":
-                fields = [{**one, "type": made(one["type"])} for one in changed["fields"]]
-                return {**changed, "fields": fields}
-            if kind in ("array", "map"):
-                inner = "items" if kind == "array" else "values"
-                return {**changed, inner: made(changed[inner])}
-            return changed if "name" in changed or not isinstance(kind, str) else kind
-
-        return made(self.parsed)
 
 
 def without_marks(schema: S) -> S:

@@ -85,14 +85,14 @@ def value_column(options: Options) -> tuple[DataType, dict[str, Any]]:
     values = value_format_of(options)
     assert values is not None, "options without value.format are refused"
     try:
-        return spark_type(values), {READERS_SCHEMA: values.reader.to_json()}
+        return spark_type(reader_of(values)), {READERS_SCHEMA: values.reader.to_json()}
     except UnusableSchema as error:
         raise BadOption(f"option value.schema: {error}") from error
 
 
-def spark_type(values: ValueFormat) -> DataType:
+def spark_type(reader: Reader) -> DataType:
     """Return the type of the column `value`; raises UnusableSchema."""
-    return from_arrow_type(reader_of(values).type, prefer_timestamp_ntz=True)
+    return from_arrow_type(reader.type, prefer_timestamp_ntz=True)
 
 
 class ValueDecoder:
@@ -101,7 +101,7 @@ class ValueDecoder:
     def __init__(self, values: ValueFormat) -> None:
         self.values = values
         self.reader = reader_of(values)
-        self.type = to_arrow_type(spark_type(values), timezone="UTC")
+        self.type = to_arrow_type(spark_type(self.reader), timezone="UTC")
         """The column's type to the letter, as Spark wants it."""
         self._schemas = schemas_of(values.registry)
         self._check = check_of(values.check) if values.check else None

@@ -104,9 +104,7 @@ class Schemas:
         """
         if schema_id in self._known:
             return self._known[schema_id]
-        if (
-            schema_id in self._unknown
-        ):  # for this task's life; an id that is given out later is found by others
+        if schema_id in self._unknown:  # as long as this task lives: an id may be given out later
             raise UnknownSchema(self._unknown[schema_id])
         found = self._kept(str(schema_id))
         if found is None:

@@ -46,8 +46,8 @@ class Resolution:
 
     def of(self, writer: AvroSchema, reader: AvroSchema) -> Resolve:
         """Return the function for a schema and its counterpart."""
-        writer, may_be_null = one_branch(written_out(writer, self.writers))
-        reader, takes_null = one_branch(written_out(reader, self.readers))
+        writer, may_be_null = one_branch(writer)
+        reader, takes_null = one_branch(reader)
         if may_be_null and not takes_null:
             raise NotSimple
         writer, reader = written_out(writer, self.writers), written_out(reader, self.readers)
@@ -91,7 +91,7 @@ class Resolution:
         """Return a function that makes a column of a field's default, as long as the one that it is given."""
         if "default" not in one:
             raise NotSimple
-        schema = written_out(one["type"], self.readers)
+        schema = one["type"]
         first = written_out(schema[0], self.readers) if isinstance(schema, list) else schema
         branch, _ = one_branch(schema)
         kind = kind_of(written_out(branch, self.readers))
