@@ -176,6 +176,9 @@ class Server:
         if self.process is None:
             return
         if number == signal.SIGKILL:
+            # Stopped first: it would start others in the place of those that are killed, and they would
+            # outlive it for a moment, holding the memory that the next server asks for.
+            self.process.send_signal(signal.SIGSTOP)
             for pid in self.children():
                 _kill(pid)
         self.process.send_signal(number)

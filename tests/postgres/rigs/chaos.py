@@ -50,6 +50,7 @@ LANES = 3
 PARTITIONS = 9
 IN_FLIGHT = 5
 SETTLED_WITHIN_S = 60.0
+MET_WITHIN_S = 120.0
 NOW = 1_700_000_000_000
 QUIET_PARTITIONS = 3
 """The last of them get a value now and then: a late append there meets no other row."""
@@ -83,15 +84,6 @@ class Metadata:
             if not await opened:
                 await asyncio.sleep(0.05)
         return self.session
-
-    def _opened(self, opened: asyncio.Future[bool], session: MetadataSession, history: str) -> None:
-        self.session, self.history = session, history
-        opened.set_result(True)
-
-    def _ended(self, opened: asyncio.Future[bool]) -> None:
-        self.session = None
-        if not opened.done():
-            opened.set_result(False)
 
     async def ask(self, statement: Statement) -> Answer | None:
         """Return the answer, None if there is none."""
@@ -238,8 +230,8 @@ class ChaosWorld:
         self._values += 1
         return b"%d" % self._values
 
-    async def play(self, seconds: float) -> None:
-        """Let brokers append for so long, and everything happen meanwhile."""
+    async def play(self, seconds: float, to_be_met: frozenset[str] = frozenset()) -> None:
+        """Let brokers append for so long, and longer where something has not been met, while all happens."""
         self.proxy = Proxy(self.server.port)
         await self.proxy.start()
         self.through_proxy = DatabaseAddress(self.server.url(self.database, port=self.proxy.port))
@@ -253,8 +245,10 @@ class ChaosWorld:
         for broker in self.brokers:
             broker.look(image)
         loop = asyncio.get_running_loop()
-        until = loop.time() + seconds
-        while loop.time() < until:
+        begun = loop.time()
+        while (lasted := loop.time() - begun) < seconds or (
+            lasted < MET_WITHIN_S and not self.seen.keys() >= to_be_met
+        ):
             await asyncio.sleep(self.random.uniform(0.02, 0.3))
             trouble = self.random.choices([*self.troubles()], [*self.troubles().values()])[0]
             self.seen[trouble.__name__] += 1
