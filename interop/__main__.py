@@ -77,6 +77,7 @@ BY_NAME = (
     "spark_brokers",
     "spark_kills",
     "history",
+    "ledger_azure",
 )
 AFTERWARDS = ("dumplog",)  # reads what the broker has written, once it has stopped
 # What these draw by chance is drawn anew in each run: a loss that the next run does not show is a loss.

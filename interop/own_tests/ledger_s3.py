@@ -6,10 +6,8 @@ The words go to pytest. moto has an environment of its own below `.cache`, and r
 from __future__ import annotations
 
 import shutil
-import socket
 import subprocess
 import sys
-import time
 import venv
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,11 +15,10 @@ from importlib.metadata import version
 
 from bench.kafka import CACHE, SetupError
 
-from interop.own_tests.running import exits, run_tests
+from interop.own_tests.running import exits, free_port, listening, run_tests
 
 MOTO = "5.2.5"
 PLACE = CACHE / f"moto-{MOTO}"
-STARTS_WITHIN_S = 60
 
 
 def installed() -> str:
@@ -39,26 +36,9 @@ def installed() -> str:
 @contextmanager
 def moto() -> Iterator[str]:
     """Yield HOST:PORT of a running server."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [installed(), "-H", "127.0.0.1", "-p", str(port)]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        try:
-            until = time.monotonic() + STARTS_WITHIN_S
-            while not listens(port):
-                if process.poll() is not None or time.monotonic() > until:
-                    raise SetupError(f"moto's server does not listen within {STARTS_WITHIN_S} s")
-                time.sleep(0.1)
-            yield f"127.0.0.1:{port}"
-        finally:
-            process.kill()
-
-
-def listens(port: int) -> bool:
-    """Return whether somebody listens there."""
-    with socket.socket() as asked:
-        return asked.connect_ex(("127.0.0.1", port)) == 0
+    port = free_port()
+    with listening([installed(), "-H", "127.0.0.1", "-p", str(port)], port, "moto's server"):
+        yield f"127.0.0.1:{port}"
 
 
 def main() -> int:

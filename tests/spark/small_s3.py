@@ -1,4 +1,5 @@
 """A small S3 over HTTP, for the object store client that writes tables: objects in memory, or another's.
+What that client asks of Google's store is the same, but for the condition's name.
 
 It knows what that client asks: conditional PUT, GET with ranges, HEAD, lists, multipart uploads. It can lose
 the answer to a PUT that has taken effect, or the object itself, as a real one may. It is a process of its own
@@ -149,7 +150,10 @@ class Requests(BaseHTTPRequestHandler):
             self.server.objects[key] = body
             done = "<CompleteMultipartUploadResult><ETag>1</ETag></CompleteMultipartUploadResult>"
             return 200, {}, done.encode()
-        if self.headers.get("if-none-match") == "*" and key in self.server.objects:
+        conditional = "*" in self.headers.get_all("if-none-match", ())
+        if (
+            conditional or self.headers.get("x-goog-if-generation-match") == "0"
+        ) and key in self.server.objects:
             return 412, {}, b"<Error><Code>PreconditionFailed</Code></Error>"
         self.server.objects[key] = body
         return 200, tag, b""
@@ -214,6 +218,13 @@ class SmallS3:
             "AWS_REGION": "us-east-1",
             "AWS_ALLOW_HTTP": "true",
         }
+
+    @property
+    def google_options(self) -> dict[str, str]:
+        """The same, for a table in Google's store."""
+        account = {"gcs_base_url": f"http://{self.address}", "disable_oauth": True}
+        account |= {"client_email": "", "private_key": "", "private_key_id": ""}
+        return {"GOOGLE_SERVICE_ACCOUNT_KEY": json.dumps(account), "ALLOW_HTTP": "true"}
 
     def asked(self, method: str, path: str, body: bytes = b"", **headers: str) -> bytes:
         """Return what the server answers."""

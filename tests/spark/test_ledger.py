@@ -27,7 +27,7 @@ from coterie.spark.ledger.ledger import (
 from coterie.spark.ledger.location import TableLocation
 from coterie.spark.ledger.tables import (
     LedgerError,
-    unsafe_writer,
+    refuse_other_writers,
 )
 
 ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -407,20 +407,36 @@ def test_a_store_whose_commits_overwrite_each_other_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("uri", "options", "engine", "warned"),
+    ("uri", "options", "engine", "allowed", "refused"),
     [
-        ("s3a://bucket/delays", {}, "Apache-Spark/4.2.0 Delta-Lake/4.4.0", True),
-        ("s3://bucket/delays", {"AWS_S3_LOCKING_PROVIDER": "dynamodb"}, "Apache-Spark/4.2.0", False),
-        ("s3://bucket/delays", {}, "delta-rs:py-1.6.6", False),
-        ("abfss://box@account.dfs.core.windows.net/delays", {}, "Apache-Spark/4.2.0", False),
-        ("/tables/delays", {}, "Apache-Spark/4.2.0", False),
+        ("s3a://bucket/delays", {}, "Apache-Spark/4.2.0 Delta-Lake/4.4.0", [], True),
+        ("s3a://bucket/delays", {}, "Apache-Spark/4.2.0 Delta-Lake/4.4.0", ["Trino"], True),
+        ("s3a://bucket/delays", {}, "Apache-Spark/4.2.0 Delta-Lake/4.4.0", ["Apache-Spark"], False),
+        ("s3://bucket/delays", {}, None, [], True),
+        ("s3://bucket/delays", {}, None, ["unnamed"], False),
+        ("s3://bucket/delays", {"AWS_S3_LOCKING_PROVIDER": "dynamodb"}, "Apache-Spark/4.2.0", [], False),
+        ("s3://bucket/delays", {}, "delta-rs:py-1.6.6", [], False),
+        ("abfss://box@account.dfs.core.windows.net/delays", {}, "Apache-Spark/4.2.0", [], False),
+        ("/tables/delays", {}, "Apache-Spark/4.2.0", [], False),
     ],
 )
-def test_a_writer_that_may_overwrite_commits_on_s3_is_warned_of(uri, options, engine, warned):
-    found = unsafe_writer(uri, options, [{"operation": "OPTIMIZE", "engineInfo": engine}, {}])
+def test_an_engine_that_may_overwrite_commits_on_s3_is_refused_unless_it_is_allowed(
+    uri, options, engine, allowed, refused
+):
+    commits = [{"operation": "OPTIMIZE", "engineInfo": engine}, {"engineInfo": "delta-rs:py-1.6.6"}]
 
-    assert (found is not None) == warned
-    assert not warned or "can overwrite a commit of the ledger's" in found
+    if not refused:
+        refuse_other_writers(uri, options, commits, allowed)
+        return
+    name = "unnamed" if engine is None else "Apache-Spark"
+    with pytest.raises(LedgerError, match=rf"allow it by name: .* other_writers=\['{name}'\]"):
+        refuse_other_writers(uri, options, commits, allowed)
+
+
+@pytest.mark.parametrize("given", ["Apache-Spark", [""]])
+def test_engines_are_allowed_by_a_list_of_names(given):
+    with pytest.raises(LedgerError, match="other_writers takes a list of names"):
+        Ledger("s3://bucket/delays", group="g", other_writers=given)
 
 
 def test_secrets_in_storage_options_are_not_shown():

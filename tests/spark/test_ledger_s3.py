@@ -6,6 +6,7 @@ S3_SEEDS=100 has that many races of writers.
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import uuid
@@ -112,6 +113,36 @@ def test_a_file_that_is_gone_before_its_commit_is_missed(s3, table):
 
     s3.control(lose_object=None)
     assert held(table, s3) == [*range(5)]
+
+
+def committed_by(s3, table, engine):
+    """Commit as another engine does: rows of its own, without an account."""
+    there = DeltaTable(table, storage_options=s3.options)
+    path = f"/{table.removeprefix('s3://')}/_delta_log"
+    entries = [json.loads(one) for one in s3.asked("GET", f"{path}/{1:020}.json").splitlines()]
+    (info,) = [one for one in entries if "commitInfo" in one]
+    info["commitInfo"]["engineInfo"] = engine
+    s3.asked("PUT", f"{path}/{there.version() + 1:020}.json", json.dumps(info).encode(), **SIGNED)
+
+
+@pytest.mark.parametrize("table", ["s3"], indirect=True)
+def test_another_engine_s_commit_is_refused_until_it_is_allowed_by_name(s3, table):
+    ledger = Ledger(table, group="g", storage_options=s3.options)
+    ledger.append(rows((0, 0, 5)))
+    committed_by(s3, table, "Apache-Spark/4.2.0 Delta-Lake/4.4.0")
+
+    for one in (ledger, Ledger(table, group="g", storage_options=s3.options)):
+        with pytest.raises(LedgerError, match=r"Apache-Spark/4\.2\.0 .* has committed to it"):
+            one.append(rows((0, 5, 10)))
+    assert held(table, s3) == [*range(5)]
+
+    allowing = Ledger(table, group="g", other_writers=["Apache-Spark"], storage_options=s3.options)
+    assert allowing.append(rows((0, 5, 10))) == Outcome(5, 0, 0)
+    committed_by(s3, table, "Trino/476")
+    with pytest.raises(LedgerError, match=r"Trino/476 has committed to it"):
+        allowing.append(rows((0, 10, 15)))
+
+    assert held(table, s3) == [*range(10)]
 
 
 def race(s3, table, seed):

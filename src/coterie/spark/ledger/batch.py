@@ -5,7 +5,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,7 +18,7 @@ from coterie.client.net.jitter import jitter
 from coterie.spark.ledger.account import Account
 from coterie.spark.ledger.files import Offsets, WrittenFile, action, cut, offsets_in, refuse_missing, tag_of
 from coterie.spark.ledger.location import TableLocation, deltalake
-from coterie.spark.ledger.tables import LedgerError, refuse_table, unsafe_writer
+from coterie.spark.ledger.tables import LedgerError, refuse_other_writers, refuse_table
 
 logger = logging.getLogger("coterie.spark")
 
@@ -29,7 +29,17 @@ MARK = "coterie.commit"
 """What the log says of a commit of ours: which it is."""
 NAMED_MOST = 5
 LATEST = 10
-"""How many commits of others are looked at."""
+"""How many commits are looked at by a ledger that has looked at none."""
+
+
+@dataclass(slots=True, kw_only=True)
+class TableMemory:
+    """What a ledger knows of its table, from batch to batch."""
+
+    reached: dict[TopicPartition, int] = field(default_factory=dict)
+    """What we have committed: a table that has less has lost it."""
+    version: int | None = None
+    """Up to which version of the table we know who has committed."""
 
 
 class Outcome(NamedTuple):
@@ -53,15 +63,20 @@ class Rules:
 
     by_batch: bool
     write_late: bool
+    other_writers: tuple[str, ...]
+    """Engines whose commits are allowed on S3."""
 
     @classmethod
-    def of(cls, *, once: str, late: str) -> "Rules":
+    def of(cls, *, once: str, late: str, other_writers: Sequence[str]) -> "Rules":
         """Return them, or raise LedgerError for what cannot be meant."""
         if once not in ("record", "batch"):
             raise LedgerError(f"once must be 'record' or 'batch', not {once!r}")
         if late not in ("refuse", "write"):
             raise LedgerError(f"late must be 'refuse' or 'write', not {late!r}")
-        return cls(by_batch=once == "batch", write_late=late == "write")
+        if isinstance(other_writers, str) or not all(other_writers):
+            raise LedgerError(f"other_writers takes a list of names, not {other_writers!r}")
+        writers = tuple(other_writers)
+        return cls(by_batch=once == "batch", write_late=late == "write", other_writers=writers)
 
     def refuse_query(self, query: str | None) -> None:
         """Raise LedgerError if batches are to be told apart and there is no query that numbers them."""
@@ -101,14 +116,14 @@ class Batch:
         rules: Rules,
         schema: pa.Schema | None,
         *,
-        reached: dict[TopicPartition, int],
+        known: TableMemory,
         query: str | None = None,
         number: int = -1,
         from_state: Callable[[], bool] = lambda: False,
         of_letters: bool = False,
     ) -> None:
         self._place, self._group, self._rules, self._schema = place, group, rules, schema
-        self._reached, self._query, self._number = reached, query, number
+        self._known, self._query, self._number = known, query, number
         self._from_state = from_state
         self._of_letters = of_letters
         self.other: Batch | None = None
@@ -122,7 +137,7 @@ class Batch:
         """Return the table's account as of now; raise LedgerError if it has lost what we have committed."""
         account = Account(self._place, self._opened(), self._group)
         for at in partitions:
-            had, there = self._reached.get(at, 0), account.reached(at)
+            had, there = self._known.reached.get(at, 0), account.reached(at)
             if there < had:
                 raise LedgerError(
                     f"table {self._place.uri} has lost a commit: it had {at} up to offset {had}, and now up"
@@ -144,7 +159,7 @@ class Batch:
         for _ in range(MOST_TRIES):
             account = self.account({one.at for one in given})
             refuse_table(self._place.uri, account.table, self._schema)
-            self._warn(account)
+            self._refuse_other_writers(account)
             left = self._left(account, left)
             files = [one.file for one in left if one.file is not None]
             refused = self._refused(account, files) if files else None
@@ -157,13 +172,17 @@ class Batch:
             f" {refused}"
         ) from refused
 
-    def _warn(self, account: Account) -> None:
-        """Say once, before a ledger's first commit on S3, who else has written to the table."""
-        if not self._reached and not self._place.local:
-            latest = account.table.history(LATEST)
-            wrong = unsafe_writer(self._place.uri, self._place.options or {}, latest)
-            if wrong is not None:
-                logger.warning("%s", wrong)
+    def _refuse_other_writers(self, account: Account) -> None:
+        """Raise LedgerError if another engine has committed to a table on S3 since we looked last."""
+        if self._place.local:
+            return
+        known, now = self._known, account.table.version()
+        latest = LATEST if known.version is None else now - known.version
+        if latest > 0:
+            found = account.table.history(latest)
+            options = self._place.options or {}
+            refuse_other_writers(self._place.uri, options, found, self._rules.other_writers)
+        known.version = now
 
     def _opened(self) -> Any:
         """Return the table as it is now; made first, if it is to be."""
@@ -301,8 +320,11 @@ class Batch:
                     raise
                 conflict: Exception = error
                 return conflict
+        else:
+            if self._known.version is not None:  # the next is ours: who has made it need not be read
+                self._known.version = account.table.version() + 1
         for one in files:
-            self._reached[one.at] = notes[account.app_id(one.at)]
+            self._known.reached[one.at] = notes[account.app_id(one.at)]
         return None
 
     def _notes(self, account: Account, files: Sequence[WrittenFile]) -> dict[str, int]:

@@ -10,14 +10,14 @@ or the same one before a crash, has written in whole or in part is not there twi
 in the table is no replay: the batch fails, unless the ledger was told to write it.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
 from coterie.base.ids import TopicPartition
-from coterie.spark.ledger.batch import Batch, Outcome, Rules
+from coterie.spark.ledger.batch import Batch, Outcome, Rules, TableMemory
 from coterie.spark.ledger.files import (
     DEAD_LETTER,
     WRITTEN,
@@ -49,6 +49,8 @@ class Ledger:
     fails the batch, or `write`.
     `dead_letters`: another table, which gets the rows that the column `deadLetter` has a reason for
     (`deadLetterColumn`), in a commit of its own before that of the others.
+    `other_writers`: engines that may commit to a table on S3, too, by the beginning of the names that they
+    give themselves in its log, such as `Apache-Spark`.
     """
 
     def __init__(
@@ -59,13 +61,13 @@ class Ledger:
         once: str = "record",
         late: str = "refuse",
         dead_letters: str | None = None,
+        other_writers: Sequence[str] = (),
         storage_options: Mapping[str, str] | None = None,
     ) -> None:
         self.group = group
         self._place = TableLocation.of(table, storage_options)
-        self._rules = Rules.of(once=once, late=late)
-        self._reached: dict[TopicPartition, int] = {}
-        """What we have committed: a table that has less has lost it."""
+        self._rules = Rules.of(once=once, late=late, other_writers=other_writers)
+        self._known = TableMemory()
         self._watched = False
         self.dead_letters: Ledger | None = None
         """The ledger of what has no value, with an account of its own."""
@@ -77,8 +79,8 @@ class Ledger:
                 )
             if dead_letters.rstrip("/") == table.rstrip("/"):
                 raise LedgerError("dead_letters needs a table of its own")
-            more = {"once": once, "late": late, "storage_options": storage_options}
-            self.dead_letters = Ledger(dead_letters, group=group, **more)  # type: ignore[arg-type]
+            more: dict[str, Any] = {"once": once, "late": late, "other_writers": other_writers}
+            self.dead_letters = Ledger(dead_letters, group=group, storage_options=storage_options, **more)
         self.outcome = Outcome(0, 0, 0)
         """What became of all the rows that this object was given."""
 
@@ -153,7 +155,7 @@ class Ledger:
         return outcome
 
     def _batch(self, schema: pa.Schema | None, **more: Any) -> Batch:
-        return Batch(self._place, self.group, self._rules, schema, reached=self._reached, **more)
+        return Batch(self._place, self.group, self._rules, schema, known=self._known, **more)
 
 
 def query_of(batch: Any) -> str | None:

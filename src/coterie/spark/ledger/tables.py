@@ -4,7 +4,8 @@ A commit of files is taken by the library as it is. What a table asks of its wri
 broken in silence, so such a table is refused.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -25,7 +26,8 @@ RETENTION, MAPPING, CONSTRAINT = (
     "delta.columnMapping.mode",
     "delta.constraints.",
 )
-SPARK = "Apache-Spark"
+OURS, NO_ENGINE = "delta-rs", "unnamed"
+"""Who has committed, by the log; and what is said where it does not say."""
 MADE_BY_WRITERS = ("delta.invariants", "delta.generationExpression", "delta.identity.")
 
 
@@ -33,23 +35,28 @@ class LedgerError(CoterieError):
     """What should be written cannot be accounted for. Says why, and what to do."""
 
 
-def unsafe_writer(uri: str, options: Mapping[str, str], commits: Iterable[Mapping[str, Any]]) -> str | None:
-    """Return a warning about a writer that has committed to a table lately; None if there is none to make.
+def refuse_other_writers(
+    uri: str, options: Mapping[str, str], commits: Iterable[Mapping[str, Any]], allowed: Sequence[str]
+) -> None:
+    """Raise LedgerError if one of these commits is another engine's, on S3, and that engine is not allowed.
 
-    On S3, Spark's Delta Lake writes its log without a condition: it may overwrite a commit of the ledger's.
+    Delta Lake's own connectors write their log there without a condition: they may overwrite a commit of the
+    ledger's. A locking provider keeps them from it, if they have the same.
     """
     locked = any(name.lower() == "aws_s3_locking_provider" for name in options)
     if not uri.startswith(("s3://", "s3a://")) or locked:
-        return None
-    writers = {str(one.get("engineInfo", "")) for one in commits}
-    spark = min((one for one in writers if one.startswith(SPARK)), default=None)
-    if spark is None:
-        return None
-    return (
-        f"table {uri}: {spark} has written to it lately. On S3 that writer does not ask whether its log entry"
-        " is there already, and can overwrite a commit of the ledger's, rows and account: let it write,"
-        " OPTIMIZE and VACUUM included, only while no ledger does"
-    )
+        return
+    engines = {str(one.get("engineInfo") or NO_ENGINE) for one in commits}
+    found = sorted(one for one in engines if not one.startswith((OURS, *allowed)))
+    if found:
+        name = re.split("[/:]", found[0])[0]
+        raise LedgerError(
+            f"table {uri}: {found[0]} has committed to it. On S3 other engines than deltalake may not ask"
+            " whether their log entry is there already, and can overwrite a commit of the ledger's, rows and"
+            " account: let it write, OPTIMIZE and VACUUM included, only while no ledger does. Where that is"
+            " so, or it writes by conditional requests, allow it by name: Ledger(…,"
+            f" other_writers=[{name!r}]). Nothing of this batch is written"
+        )
 
 
 def refuse_table(uri: str, table: Any, schema: pa.Schema) -> None:
