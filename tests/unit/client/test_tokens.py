@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
+import os
+import signal
 import threading
+import warnings
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
@@ -156,6 +159,51 @@ def test_who_asks_at_the_same_time_shares_one_call_of_the_provider():
 
     assert found == ["abc"] * 4
     assert len(called) == 1
+
+
+def in_a_fork(work):
+    """What a process that is forked from this one returns."""
+    ear, mouth = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # that others' threads are not there is the point
+        child = os.fork()
+    if child == 0:
+        signal.alarm(20)  # one that hangs ends
+        try:
+            said = work()
+        except BaseException as error:  # noqa: BLE001  the parent hears of it
+            said = repr(error)
+        os.write(mouth, said.encode())
+        os._exit(0)
+    os.close(mouth)
+    with os.fdopen(ear) as heard:
+        found = heard.read()
+    os.waitpid(child, 0)
+    return found
+
+
+def test_a_source_that_is_held_across_a_fork_waits_for_no_call_of_the_parent_s():
+    asked, go_on, parent = threading.Event(), threading.Event(), os.getpid()
+
+    def provider():
+        if os.getpid() != parent:
+            return "child", 9_999
+        asked.set()
+        go_on.wait(30)
+        return "parent", 9_999
+
+    source = TokenSource(provider, "tests:slow", now_s=Clock())
+    waiting = threading.Thread(target=source.token, args=(30,))
+    waiting.start()
+    assert asked.wait(30)
+
+    with source._lock:  # as another thread may hold it at this very moment
+        found = in_a_fork(lambda: source.token(5).text)
+    go_on.set()
+    waiting.join()
+
+    assert found == "child"
+    assert source.token(5).text == "parent"
 
 
 # Whose fault is whose

@@ -41,15 +41,22 @@ class TokenSource:
     def __init__(self, provider: Provider, name: str, *, now_s: Callable[[], float] = time.time) -> None:
         self.name = name
         self._provider, self._now_s = provider, now_s
-        self._lock = Lock()
         self._kept: Token | None = None
         self._kept_until_s = 0.0
+        self._begin()
+
+    def _begin(self) -> None:
+        """Have no call under way and the lock free, as is so in a process that has just been forked."""
+        self._lock = Lock()
         self._asked: Future[Token] | None = None
+        self._process = os.getpid()
 
     def token(self, timeout_s: float) -> Token:
         """Return a token that half of its life is left of; raises NoToken, or AuthenticationFailed for a
         provider that is wrong itself.
         """
+        if self._process != os.getpid():  # whoever called, or held the lock, is in the parent
+            self._begin()
         with self._lock:
             if self._kept is not None and self._now_s() < self._kept_until_s:
                 return self._kept
@@ -64,6 +71,8 @@ class TokenSource:
 
     def forget(self, token: Token) -> None:
         """Keep this token no longer: a broker has refused it."""
+        if self._process != os.getpid():
+            self._begin()
         with self._lock:
             if self._kept is not None and self._kept.text == token.text:
                 self._kept = None
@@ -122,9 +131,6 @@ def shared_source(provider: Provider, name: str) -> TokenSource:
     """Return the tokens of this provider, the same for all connections of the process."""
     return TokenSource(provider, name)
 
-
-if hasattr(os, "register_at_fork"):  # a call under way is not under way in a child
-    os.register_at_fork(after_in_child=shared_source.cache_clear)
 
 AnyCredentials: TypeAlias = Credentials | TokenCredentials
 
