@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import random
+
+import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given as holds_for
+from hypothesis import strategies as st
 from pyspark.sql.types import BinaryType, StringType, StructField, StructType
 
 from coterie.spark.options import BadOption
-from coterie.spark.sink.exactly_once import TaskAttempt, write_once
+from coterie.spark.sink.checksum import RowsChecksum, read_note, read_places, written_places
+from coterie.spark.sink.exactly_once import OtherRows, TaskAttempt, write_once
 from coterie.spark.sink.options import parse_sink
 from coterie.spark.sink.sink import refuse_columns, write_plainly
 from coterie.spark.values.columns import DEAD_LETTER, DEAD_LETTER_TYPE
@@ -60,6 +66,20 @@ def test_dead_letters_go_to_their_topic_as_they_came_and_say_why(new_topic, run)
     ]
 
 
+def test_a_dead_letter_whose_source_is_null_says_only_why_it_is_one(new_topic, run):
+    topic, dead = new_topic(), new_topic()
+    place = pa.struct([("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())])
+    known = {"topic": "delays", "partition": 3, "offset": 7}
+    rows = batch_of((None, None, None, letter("late", b"a")), (None, None, None, letter("late", b"b")))
+    rows = rows.append_column("source", pa.array([None, known], place))
+
+    run(write_plainly(options_of(topic, dead), [rows]))
+
+    found = {value: headers for _, value, headers in told(dead)}
+    assert found[b"a"] == {"coterie.reason": b"late"}
+    assert found[b"b"]["coterie.offset"] == b"7"
+
+
 def test_a_batch_that_is_written_again_has_its_dead_letters_once(new_topic, run):
     topic, dead = new_topic(), new_topic()
     options, attempt = options_of(topic, dead, semantics="exactly-once"), TaskAttempt("q", 0, 1)
@@ -69,6 +89,62 @@ def test_a_batch_that_is_written_again_has_its_dead_letters_once(new_topic, run)
 
     assert len(told(topic)) == 4
     assert len(told(dead)) == 4
+
+
+def revived(place, value):
+    """The rows with one that was a dead letter, and has a value now."""
+    rows = ROWS.to_pylist()
+    rows[place] |= {"value": value, "deadLetter": None}
+    return pa.RecordBatch.from_pylist(rows, ROWS.schema)
+
+
+def test_a_dead_letter_whose_schema_is_there_when_its_batch_is_written_again_stays_one_and_fails_nothing(
+    new_topic, run
+):
+    topic, dead = new_topic(), new_topic()
+    options, attempt = options_of(topic, dead, semantics="exactly-once"), TaskAttempt("q", 0, 1)
+    run(write_once(options, [ROWS, ROWS], attempt))
+
+    assert run(write_once(options, [ROWS, revived(1, "5")], attempt)) == 0
+    assert run(write_once(options, [revived(1, "7"), revived(1, "5")], attempt)) == 0
+
+    assert len(told(topic)) == 4
+    assert len(told(dead)) == 4
+
+
+def test_other_rows_beside_dead_letters_are_told_and_so_is_a_value_where_there_was_rubbish(new_topic, run):
+    options = options_of(new_topic(), new_topic(), semantics="exactly-once")
+    attempt = TaskAttempt("q", 0, 1)
+    run(write_once(options, [ROWS, ROWS], attempt))
+
+    for other in (ROWS.slice(1, 4), revived(3, "rubbish"), ROWS.take(pa.array([0, 1, 3, 2]))):
+        with pytest.raises(OtherRows, match=r"8 rows \w+, and a replay gave it .*deadLetterTopic"):
+            run(write_once(options, [ROWS, other], attempt))
+
+
+@holds_for(st.sets(st.integers(0, 2**32 - 1), max_size=300))
+def test_where_dead_letters_were_is_read_as_it_was_written(places):
+    places = np.array(sorted(places), np.int64)
+
+    assert (read_places(written_places(places)) == places).all()
+    assert read_note(f"7 rows 1a2b dead {written_places(places)}")[0] == "7 rows 1a2b"
+    assert len(read_places("a text of somebody else's")) == 0
+
+
+def test_a_note_of_more_dead_letters_than_there_is_room_for_does_without_their_places():
+    checksum, few = RowsChecksum(), RowsChecksum()
+    rng = random.Random(5)
+    letters = [letter("unknown", b"a", 7) if rng.random() < 0.1 else None for _ in range(100_000)]
+    batch = pa.RecordBatch.from_pydict(
+        {"value": pa.nulls(100_000, pa.binary()), "deadLetter": pa.array(letters, DEAD_LETTER_TYPE)}
+    )
+
+    checksum.add(batch)
+    few.add(batch.slice(0, 300))
+
+    assert checksum.note() == str(checksum)
+    assert 0 < len(few.note()) - len(str(few)) < 300
+    assert len(read_note(few.note())[1]) == sum(one is not None for one in letters[:300])
 
 
 def test_a_task_of_dead_letters_alone_writes_them(new_topic, run):
@@ -98,6 +174,38 @@ def test_rows_without_the_column_and_the_column_without_a_topic_are_refused():
         refuse_columns(
             StructType([*fields, StructField("deadLetter", DEAD_LETTER)]), parse_sink(plain, streaming=True)
         )
+
+
+def test_a_schema_that_is_registered_before_a_batch_is_written_again_lets_the_query_go_on(
+    spark, new_topic, tmp_path
+):
+    source, target, dead = new_topic(), new_topic(), new_topic()
+    with running_registry() as registry:
+        known = registry.register("delays-value", DELAY)
+        later = known + 1
+
+        def copy(registry_url):
+            given = {"kafka.bootstrap.servers": source.bootstrap, "subscribe": source.name}
+            given |= {"startingOffsets": "earliest", "value.format": "avro", "value.schema": str(known)}
+            given |= {"schema.registry.url": registry_url, "deadLetterColumn": "true"}
+            frame = spark.readStream.format("coterie").options(**given).load()
+            frame = frame.selectExpr("cast(value.minutes as string) as value", "deadLetter")
+            writer = frame.writeStream.format("coterie").trigger(availableNow=True)
+            writer = writer.option("kafka.bootstrap.servers", target.bootstrap).option("topic", target.name)
+            writer = writer.option("deadLetterTopic", dead.name).option("semantics", "exactly-once")
+            query = writer.option("checkpointLocation", str(tmp_path / "c")).start()
+            assert query.awaitTermination(200)
+
+        source.produce([written((known, later)[one % 2], DELAY, {"minutes": one}) for one in range(6)])
+        copy(registry.url)
+        forget_last_batch(tmp_path / "c")
+        assert registry.register("delays-value", DELAY) == later
+        source.produce([written(later, DELAY, {"minutes": 7})])
+        # By another name, for which nobody remembers what the registry did not have.
+        copy(registry.url.replace("127.0.0.1", "localhost"))
+
+    assert values_of(target) == ["0", "2", "4", "7"]
+    assert len(told(dead)) == 3
 
 
 def test_what_is_read_and_its_dead_letters_are_one_transaction_though_the_last_batch_is_replayed(

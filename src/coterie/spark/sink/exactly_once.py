@@ -15,8 +15,9 @@ from pyspark import TaskContext
 from coterie.base.errors import CoterieError, RefusedBy
 from coterie.base.ids import NOTES, GroupMetadata, OffsetAndMetadata, TopicPartition
 from coterie.client.net.cluster import Cluster
+from coterie.spark.sink.checksum import RowsChecksum, read_note
 from coterie.spark.sink.options import SinkOptions
-from coterie.spark.sink.rows import RowsChecksum, cluster_of, send_in_transaction, task_producer
+from coterie.spark.sink.rows import cluster_of, send_in_transaction, task_producer
 
 logger = logging.getLogger("coterie.spark")
 
@@ -77,7 +78,7 @@ async def write_once(options: SinkOptions, batches: Iterable[pa.RecordBatch], at
             return check_replay(batches, done, attempt, anyway=options.start_ledger)
 
         async def note() -> None:
-            written = OffsetAndMetadata(attempt.batch, metadata=str(checksum))
+            written = OffsetAndMetadata(attempt.batch, metadata=checksum.note())
             await producer.send_offsets(
                 {place_of(options): written}, GroupMetadata(f"{NOTES}-{attempt.name}")
             )
@@ -116,14 +117,17 @@ def check_replay(
             " this is a zombie's, or the query's checkpoint was set back. Start with a new checkpoint, or"
             " give it back the newest"
         )
-    checksum = RowsChecksum()
+    written, dead_then = read_note(done.metadata)
+    checksum = RowsChecksum(dead_then)
     for batch in batches:
         checksum.add(batch)
-    if done.metadata and done.metadata != str(checksum):
+    if written and written != str(checksum):
         why = (
-            f"task {attempt.task} of batch {attempt.batch} wrote {done.metadata}, and a replay gave it"
+            f"task {attempt.task} of batch {attempt.batch} wrote {written}, and a replay gave it"
             f" {checksum}: the group has given partitions to others meanwhile, the query's plan is not"
-            " deterministic, or it has another number of tasks than before"
+            " deterministic, it has another number of tasks than before, or its values are decoded otherwise"
+            " (another value.check or value.schema; a schema that was deleted, or registered since where the"
+            " query drops dead letters instead of having them written by deadLetterTopic)"
         )
         if not anyway:
             raise OtherRows(

@@ -19,7 +19,6 @@ from coterie.client.producer.batcher import PackedBatch
 from coterie.client.producer.delivery import written
 from coterie.client.producer.producer import Producer
 from coterie.spark.sink.options import SinkOptions
-from coterie.wire.records.checksum import crc32c
 
 DEAD_LETTER = "deadletter"
 """The column of dead letters, in lower case."""
@@ -98,7 +97,7 @@ def letters_of(batch: pa.RecordBatch) -> pa.RecordBatch:
     columns = columns_by_name(batch)
     letters = columns[DEAD_LETTER].to_pylist()
     headers = columns["headers"].to_pylist() if "headers" in columns else [None] * len(letters)
-    sources = columns["source"].to_pylist() if "source" in columns else [{}] * len(letters)
+    sources = columns["source"].to_pylist() if "source" in columns else [None] * len(letters)
     all_headers = [
         [*(each or ()), *({"key": name, "value": text.encode()} for name, text in why(letter, source))]
         for each, letter, source in zip(headers, letters, sources, strict=True)
@@ -109,10 +108,11 @@ def letters_of(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(made)
 
 
-def why(letter: Mapping[str, Any], source: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def why(letter: Mapping[str, Any], source: Mapping[str, Any] | None) -> Iterator[tuple[str, str]]:
     """Yield the headers of a dead letter: why it is one, and where it was read, if that is known."""
     found = {"reason": letter.get("reason"), "schema.id": letter.get("schemaId")}
-    found |= {name: source.get(name) for name in ("topic", "partition", "offset")}
+    if source is not None:
+        found |= {name: source.get(name) for name in ("topic", "partition", "offset")}
     for name, one in found.items():
         if one is not None:
             yield f"coterie.{name}", str(one)
@@ -191,36 +191,3 @@ async def send_in_transaction(
                 await outbox.send(await select(batch))
             await send_offsets()
     return outbox.rows
-
-
-class RowsChecksum:
-    """How many rows a task had, and a checksum of their keys and values in order, however they were cut."""
-
-    def __init__(self) -> None:
-        self.rows = 0
-        self._sums: dict[str, int] = {}
-
-    def add(self, batch: pa.RecordBatch) -> None:
-        """Count a batch's rows."""
-        rows = rows_of(batch)
-        self.rows += batch.num_rows
-        for name, column in (("key", rows.key), ("value", rows.value)):
-            if column is not None and len(column):
-                sizes = pc.fill_null(pc.binary_length(column), -1)
-                self._sum(f"{name} sizes", sizes.buffers()[1].slice(4 * sizes.offset, 4 * len(sizes)))
-                self._sum(name, bytes_in(column))
-
-    def _sum(self, what: str, data: pa.Buffer) -> None:
-        self._sums[what] = crc32c(memoryview(data), self._sums.get(what, 0))
-
-    def __str__(self) -> str:
-        summed = repr(sorted(self._sums.items())).encode()
-        return f"{self.rows} rows {crc32c(summed):08x}"
-
-
-def bytes_in(column: pa.Array) -> pa.Buffer:
-    """Return the bytes of all rows of a binary column."""
-    _, ends, data = column.buffers()
-    bounds = pa.Array.from_buffers(pa.int32(), len(column) + 1, [None, ends], offset=column.offset)
-    first, last = bounds[0].as_py(), bounds[-1].as_py()
-    return pa.py_buffer(b"") if data is None else data.slice(first, last - first)
