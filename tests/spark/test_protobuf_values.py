@@ -13,7 +13,7 @@ from coterie.spark.options import BadOption
 from coterie.spark.source.options import parse
 from coterie.spark.values.avro_types import UnusableSchema
 from coterie.spark.values.columns import ValueDecoder
-from coterie.spark.values.protobuf import BadIndex, Protobuf, ProtobufReader, indexed
+from coterie.spark.values.protobuf import BadIndex, CompilerHangs, Protobuf, ProtobufReader, indexed
 from coterie.spark.values.registry import Registry, Schema, Schemas
 from coterie.spark.values.value_format import ValueFormat
 
@@ -154,6 +154,49 @@ def test_a_text_of_proto2_that_is_no_utf_8_is_a_dead_letter_and_fails_nothing(re
     assert {one: "invalid UTF-8" in reason for one, reason in reasons.items()} == dict.fromkeys(
         range(0, 50, 7), True
     )
+
+
+DURATIONS = """syntax = "proto3"; import "google/protobuf/duration.proto";
+import "google/protobuf/timestamp.proto";
+message Took {
+  google.protobuf.Duration all = 1; repeated google.protobuf.Duration each = 2;
+  map<string, google.protobuf.Timestamp> at = 3;
+}"""
+
+
+@pytest.mark.parametrize(
+    "beyond",
+    [
+        {"all": {"seconds": 2**44}},
+        {"all": {"seconds": -(2**62)}},
+        {"each": [{"seconds": 1}, {"seconds": 2**44}]},
+        {"at": {"gate": {"seconds": 2**44}}},
+    ],
+)
+def test_a_time_that_64_bits_of_microseconds_do_not_hold_is_a_dead_letter_and_not_the_longest_there_is(
+    registry, tmp_path, beyond
+):
+    schema_id = registry.register("took-value", DURATIONS, schemaType="PROTOBUF")
+    registry.schemas[schema_id]["schema"] = DURATIONS
+    most = {"all": {"seconds": 315_576_000_000}}
+    values = [framed(schema_id, message_of(DURATIONS, "Took", **one)) for one in (most, beyond, {})]
+
+    found, reasons = decoded(decoder(registry, DURATIONS, folder=tmp_path), *values)
+
+    assert found[0]["all"].microseconds == 0
+    assert found[2]["all"] is None
+    assert list(reasons) == [1]
+    assert "that 64 bits of microseconds do not hold" in reasons[1]
+
+
+def test_a_schema_that_protoc_does_not_end_for_fails_the_task_and_makes_no_dead_letters(
+    registry, tmp_path, monkeypatch
+):
+    made = decoder(registry, folder=tmp_path)
+    monkeypatch.setattr("coterie.spark.values.protobuf.COMPILES_WITHIN_S", 0.001)
+
+    with pytest.raises(CompilerHangs, match=r"protoc has not compiled schema 100 within 0\.001 s"):
+        decoded(made, framed(100, b""))
 
 
 def test_a_descriptor_that_names_what_is_not_there_is_refused():

@@ -9,6 +9,8 @@ import sys
 from datetime import UTC, datetime
 from decimal import Decimal
 
+import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -16,7 +18,7 @@ from coterie.spark.options import BadOption
 from coterie.spark.source.options import parse
 from coterie.spark.values.avro import Avro, AvroReader, AvroValues
 from coterie.spark.values.avro_types import UnusableSchema
-from coterie.spark.values.columns import BadValue, ValueDecoder
+from coterie.spark.values.columns import BadValue, ValueDecoder, reasons_of
 from coterie.spark.values.registry import (
     Registry,
     RegistryAway,
@@ -24,6 +26,14 @@ from coterie.spark.values.registry import (
     Schema,
     Schemas,
     UnknownSchema,
+)
+from coterie.spark.values.unknown_ids import (
+    A_SECOND,
+    AT_ONCE,
+    BELIEVED_S,
+    SLOTS,
+    QuestionAllowance,
+    UnknownIds,
 )
 from coterie.spark.values.value_format import ValueFormat
 
@@ -99,6 +109,26 @@ def decoder(registry, reader, *, dead_letters=True, check="", folder=None):
     return made
 
 
+class Clock:
+    """A time that stands until it is moved."""
+
+    def __init__(self):
+        self.now_s = 1_000.0
+
+    def __call__(self):
+        return self.now_s
+
+    def sleep(self, seconds):
+        self.now_s += seconds
+
+
+def decoder_at(clock, registry, folder):
+    """A decoder to which it is as late as the clock says."""
+    made = decoder(registry, VERSIONS[-1], folder=folder)
+    made._schemas._unknown = UnknownIds(folder, clock)
+    return made
+
+
 def batch_of(*values):
     count = len(values)
     return pa.RecordBatch.from_arrays(
@@ -168,17 +198,51 @@ def test_one_in_a_hundred_that_is_rubbish_fails_nothing_and_each_is_told_of_once
     assert [place for place, one in enumerate(found) if one is None] == bad
 
 
-def test_an_id_that_the_registry_does_not_have_is_a_dead_letter_until_a_task_later_it_has_it(
+def test_an_id_that_the_registry_does_not_have_is_a_dead_letter_until_it_is_asked_again_and_has_it(
     registry, five, tmp_path
 ):
-    made = decoder(registry, VERSIONS[-1], folder=tmp_path)
+    clock = Clock()
+    made, other = (decoder_at(clock, registry, tmp_path) for _ in range(2))
     value = written(105, FIRST, VALUES[0])
 
     assert "Schema not found" in decoded(made, value)[1][0]
     registry.register("flights-value", FIRST)
+    clock.now_s += BELIEVED_S - 1
     assert decoded(made, value)[0] == [None]
-    made.begin()
+    assert "Schema not found" in decoded(other, value)[1][0]
+    assert len(registry.asked) == 1
+    clock.now_s += 2
     assert decoded(made, value) == ([WANTED[0]], {})
+
+
+def test_what_was_said_of_an_id_says_nothing_of_another_in_its_place_nor_of_times_to_come(tmp_path):
+    clock = Clock()
+    ids, others = (UnknownIds(tmp_path, clock) for _ in range(2))
+
+    ids.add(7, "nothing")
+    assert others.said_of(7) == "nothing"
+    assert others.said_of(7 + SLOTS) is None
+    others.add(7 + SLOTS, "nor this")
+    assert (ids.said_of(7), UnknownIds(tmp_path, clock).said_of(7)) == ("nothing", None)
+    clock.now_s -= 60  # the clock was set back
+    assert ids.said_of(7) is None
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_rubbish_with_an_id_of_its_own_in_each_record_asks_the_registry_so_often_a_second(
+    registry, five, tmp_path
+):
+    clock = Clock()
+    made = decoder_at(clock, registry, tmp_path)
+    made._schemas._questions = QuestionAllowance(clock, clock.sleep)
+    values = [b"\0" + one.to_bytes(4, "big") + b"x" for one in range(10_000, 10_000 + AT_ONCE + 100)]
+
+    found, reasons = decoded(made, *values, written(five[0], FIRST, VALUES[0]))
+
+    assert found[-1] == WANTED[0]
+    assert len(reasons) == AT_ONCE + 100
+    assert clock.now_s - 1_000 == pytest.approx(101 / A_SECOND, abs=0.1)
+    assert len(list(tmp_path.glob("unknown-*"))) <= SLOTS
 
 
 def test_a_schema_that_nobody_understands_is_looked_at_once(registry, five, tmp_path):
@@ -228,6 +292,39 @@ def test_a_value_a_million_deep_in_itself_is_a_dead_letter_and_no_end_of_the_pro
 
     assert done.returncode == 0, done.stderr
     assert "[None, {'number': 1}] {0: 'RecursionError" in done.stdout
+
+
+EMPTY = {"type": "record", "name": "Nothing", "fields": []}
+TWICE = {
+    **EMPTY,
+    "name": "Twice",
+    "fields": [{"name": "one", "type": EMPTY}, {"name": "two", "type": "null"}],
+}
+
+
+@pytest.mark.parametrize(
+    ("items", "wanted"),
+    [
+        ("null", False),
+        (EMPTY, False),
+        (EMPTY, True),
+        (TWICE, False),
+        ({"type": "fixed", "name": "None", "size": 0}, True),
+    ],
+)
+def test_an_array_of_items_without_bytes_is_no_longer_than_somebody_means(registry, tmp_path, items, wanted):
+    many = {"name": "many", "type": {"type": "array", "items": items}}
+    schema = {"type": "record", "name": "R", "fields": [many, {"name": "number", "type": "int"}]}
+    schema_id = registry.register("r-value", schema)
+    reader = schema if wanted else {**schema, "fields": schema["fields"][1:]}
+    head = b"\0" + schema_id.to_bytes(4, "big")
+    some, endless = head + b"\6\0\2", head + b"\xfe\xff\xff\xff\xff\xff\xff\xff\x3f\0\2"
+
+    found, reasons = decoded(decoder(registry, reader, folder=tmp_path), some, endless, some)
+
+    assert [one and one["number"] for one in found] == [1, None, 1]
+    assert [len(one["many"]) for one in (found[0], found[2]) if wanted] == [3, 3] * wanted
+    assert reasons == {1: "TooManyItems: arrays of items that take no bytes have 10,000 together at most"}
 
 
 def test_a_null_stays_null_and_is_no_dead_letter(registry, five, tmp_path):
@@ -290,6 +387,11 @@ def test_types_are_those_of_spark_s_own_from_avro(kind, value, found):
             "contains itself",
         ),
         ('["int", "string"]', "a union of int, string has no column type"),
+        ('{"type": "array", "items": "null"}', "an array or a map of what is always null has no column type"),
+        (
+            json.dumps({"type": "map", "values": {**FIRST, "fields": [{"name": "n", "type": "null"}]}}),
+            "an array or a map of what is always null",
+        ),
     ],
 )
 def test_a_schema_that_no_column_can_have_is_refused(text, why):
@@ -390,6 +492,80 @@ def test_the_next_of_several_servers_is_asked(registry, five, tmp_path):
     assert Schemas(Registry(("http://127.0.0.1:1", registry.url)), tmp_path).by_id(five[0], wait_s=0)
 
 
+def test_an_id_that_one_of_several_servers_does_not_have_yet_is_asked_of_the_others(registry, five, tmp_path):
+    with running_registry() as behind:
+        both = Schemas(Registry((behind.url, registry.url)), tmp_path)
+
+        assert json.loads(both.by_id(five[0], wait_s=0).text) == FIRST
+        assert both.latest("flights-value").id == five[-1]
+        with pytest.raises(UnknownSchema, match="Schema not found"):
+            both.by_id(77, wait_s=0)
+        registry.away = True
+        with pytest.raises(UnknownSchema, match="Schema not found"):
+            both.by_id(78, wait_s=0)
+
+
+def test_an_answer_that_is_cut_off_is_asked_for_again_and_no_registry_s_page_is(registry, five, tmp_path):
+    whole, cut = registry.answer, []
+
+    def answer(path, authorization):
+        status, said = whole(path, authorization)
+        cut.append(path)
+        return status, json.dumps(said)[:20] if len(cut) <= 1 else said
+
+    registry.answer = answer
+    schemas = Schemas(Registry((registry.url,)), tmp_path)
+
+    assert json.loads(schemas.by_id(five[0], wait_s=30).text) == FIRST
+    assert len(cut) == 2
+    registry.answer = lambda path, authorization: (200, '{"schema": ')
+    with pytest.raises(
+        RegistryAway, match=r"schema 101 is not kept here.*ends after 11 bytes, in the middle"
+    ):
+        schemas.by_id(five[1], wait_s=0)
+    registry.answer = lambda path, authorization: (200, "<html>")
+    with pytest.raises(RegistryRefused, match="no JSON object: is a schema registry there"):
+        schemas.by_id(five[1], wait_s=0)
+
+
+def test_a_registry_that_was_made_anew_is_noticed_by_who_has_kept_the_schemas_of_the_old_one(
+    registry, five, tmp_path, caplog
+):
+    def kept():
+        return Schemas(Registry((registry.url,)), tmp_path)
+
+    for one in five[:2]:
+        kept().by_id(one, wait_s=0)
+    registry.schemas[five[0]], registry.schemas[five[1]] = (
+        registry.schemas[one] for one in (five[1], five[0])
+    )
+
+    assert json.loads(kept().by_id(five[0], wait_s=0).text) == VERSIONS[1]
+
+    assert "has the registry been made anew?" in caplog.text
+    assert str(tmp_path) in caplog.text
+    assert [one.name for one in tmp_path.glob("*.json")] == [f"{five[0]}.json"]
+
+
+def test_a_schema_that_is_kept_and_was_deleted_still_reads_what_it_wrote(registry, five, tmp_path):
+    Schemas(Registry((registry.url,)), tmp_path).by_id(five[0], wait_s=0)
+    del registry.schemas[five[0]]
+
+    assert json.loads(Schemas(Registry((registry.url,)), tmp_path).by_id(five[0], wait_s=0).text) == FIRST
+
+
+def test_who_has_kept_schemas_asks_a_registry_that_is_away_once_and_not_for_each(registry, five, tmp_path):
+    for one in five:
+        Schemas(Registry((registry.url,)), tmp_path).by_id(one, wait_s=0)
+    registry.away, registry.asked = True, []
+
+    again = Schemas(Registry((registry.url,)), tmp_path)
+    for one in five:
+        again.by_id(one, wait_s=0)
+
+    assert len(registry.asked) == 1
+
+
 def test_a_file_has_schemas_as_a_server_has(tmp_path):
     file = tmp_path / "schemas.json"
     versions = [{"id": 1, "schema": FIRST}, {"id": 2, "schema": json.dumps(VERSIONS[1])}]
@@ -435,9 +611,38 @@ def test_a_check_that_answers_for_others_is_told_so(registry, five, tmp_path):
     made = decoder(registry, VERSIONS[-1], check=f"{__name__}:nothing", folder=tmp_path)
 
     with pytest.raises(
-        BadValue, match=r"test_schema_values:nothing was given 1 values, and must return for each"
+        BadValue, match=r"test_schema_values:nothing was given 1 values, and answers for 0: it must return"
     ):
         decoded(made, written(five[0], FIRST, VALUES[0]))
+
+
+@pytest.mark.parametrize(
+    "verdict",
+    [
+        np.array([True, False]),
+        [np.True_, np.False_],
+        np.array([None, "refused by a:check"], object),
+        pd.Series([True, False]),
+        pa.chunked_array([[True], [False]]),
+        (one for one in (True, False)),
+    ],
+)
+def test_a_check_may_answer_as_numpy_pandas_and_arrow_do(verdict):
+    assert reasons_of(verdict, 2, "a:check") == {1: "refused by a:check"}
+
+
+@pytest.mark.parametrize(
+    ("verdict", "why"),
+    [
+        (True, "a:check returns a bool: it must return a list or an array with one entry for each value"),
+        ("no", "a:check returns a str: it must"),
+        (np.bool_(True), "a:check returns a bool: it must"),
+        (np.array([1, 0]), "a:check says 1 of a value, a int: it must"),
+    ],
+)
+def test_a_check_that_says_something_else_is_told_what_to_return(verdict, why):
+    with pytest.raises(BadValue, match=why):
+        reasons_of(verdict, 2, "a:check")
 
 
 # Options
@@ -481,7 +686,10 @@ def test_options_that_lead_to_no_schema_say_why(registry, five, given, why):
 
 def test_options_of_values_without_a_format_are_refused():
     plain = {"kafka.bootstrap.servers": "b:1", "subscribe": "t"}
-    for name in ("value.schema", "deadLetterColumn", "schema.registry.url"):
+    registry = "schema.registry."
+    names = ("value.schema", "deadLetterColumn", "value.message", f"{registry}url")
+    kept = (f"{registry}basic.auth.user.info", f"{registry}bearer.auth.token", f"{registry}ssl.ca.location")
+    for name in (*names, *kept):
         with pytest.raises(BadOption, match=f"option {name} needs value.format"):
             parse({**plain, name: "true"}, streaming=True)
     with pytest.raises(BadOption, match="columns has deadLetter: set deadLetterColumn=true"):

@@ -48,8 +48,8 @@ class RowsChecksum:
                 self._sum(name, bytes_in(column))
 
     def _living(self, batch: pa.RecordBatch) -> pa.Array | None:
-        """Return where rows are to be taken from, null for those that are or were dead letters; None where
-        none is. Those that may come to be values are noted: they name a schema.
+        """Return the places to take rows from, null for those that are or were dead letters; None where none
+        is. Those that may come to be values are noted: they name a schema.
         """
         letters = columns_by_name(batch).get(DEAD_LETTER)
         if letters is None:

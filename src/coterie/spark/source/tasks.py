@@ -114,9 +114,7 @@ def value_decoder(values: ValueFormat | None) -> "ValueDecoder | None":
         return None
     from coterie.spark.values.columns import decoder_of  # needs an extra that others do not have
 
-    decoder = decoder_of(values)
-    decoder.begin()
-    return decoder
+    return decoder_of(values)
 
 
 def read_task(task: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -2,6 +2,7 @@
 
 wire        Confluent's wire format: which schema each value was written with
 registry    schemas by id and by subject, from a registry's server or a file, kept on disk
+unknown_ids ids that a registry does not have, and how often it is asked
 avro_types  what an Avro schema is in Arrow, which is what Spark's `from_avro` makes of it
 avro        values of Avro in the reader's schema, and why some are none
 resolution  Avro's rules on whole columns, where they are simple

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Context, Decimal
@@ -31,6 +31,7 @@ from coterie.spark.values.avro_types import (
     arrow_type,
     branches_of,
     contains_itself,
+    has_items_without_bytes,
     is_decimal,
     kind_of,
     parts,
@@ -45,6 +46,7 @@ try:
     import fastavro
     import pyruhvro
     from fastavro import _read_py
+    from fastavro.io.binary_decoder import BinaryDecoder
 except ImportError as error:
     raise MissingLibrary(
         "value.format=avro needs fastavro and pyruhvro, on executors, too: pip install 'coterie[avro]'"
@@ -70,6 +72,8 @@ KINDS_IN_BULK = {
 HEADER = ({"name": "zero", "type": "boolean"}, {"name": "id", "type": "float"})
 # So few values that were refused together are looked at one by one.
 FEW = 16
+# An array of nulls is as long as it says, a million in three bytes: at most so many items more than bytes.
+MOST_ITEMS_WITHOUT_BYTES = 10_000
 EXACT = Context(prec=MOST_DIGITS)
 BUFFER = re.compile(r" from <_io.BytesIO object at 0x[0-9a-f]+>")
 
@@ -143,7 +147,11 @@ class Avro:
 
     @cached_property
     def in_bulk(self) -> str | None:
-        """The schema as pyruhvro wants it, in a record behind the header; None where it does not know it."""
+        """The schema as pyruhvro wants it, in a record behind the header; None where it does not know it, or
+        would make an array as long as it says.
+        """
+        if has_items_without_bytes(self.bare, self.named):
+            return None
         for one in parts(self.bare):
             known = simple_union(one) if isinstance(one, list) else kind_of(one) in KINDS_IN_BULK
             if not known and not (isinstance(one, str) and one in self.named):
@@ -211,9 +219,12 @@ class AvroValues:
         self._shape = shape_of(reader.parsed, reader.named)
         self._bare_type = bare_type(reader.parsed, reader.named)
         self._unit_type = unit_type(reader.parsed, reader.named)
-        self._read = fastavro.schemaless_reader
+        self._read: Callable[[BytesIO, Any, Any], Any] = fastavro.schemaless_reader
+        self._bounded = has_items_without_bytes(writer.parsed, writer.named)
         if contains_itself(writer.parsed, writer.named):  # without an end: compiled, it runs out of the stack
             self._read = _read_py.schemaless_reader  # and takes the process with it
+        if self._bounded:
+            self._read = bounded_reader
         self._resolution: Resolve | None = None
         with suppress(NotSimple):
             self._resolution = resolution(writer.bare, writer.named, reader.bare, reader.named)
@@ -225,6 +236,8 @@ class AvroValues:
         if not framed:
             return pa.nulls(0, self.reader.type), errors
         one_by_one = partial(self._one_by_one, errors=errors)
+        if self._bounded:  # no more than one such value is there as objects of Python
+            return pa.concat_arrays([one_by_one([one], place) for place, one in enumerate(framed)]), errors
         if not self.in_bulk:
             return one_by_one(framed, 0), errors
         return pa.concat_arrays(pieces(framed, self._all_at_once, one_by_one, few=FEW)), errors
@@ -268,6 +281,39 @@ class AvroValues:
         """Return the values in the types of their logical types; raises ArrowInvalid for those too large."""
         in_units = bare if bare.type == self._unit_type else bare.cast(self._unit_type)
         return in_units if in_units.type == self.reader.type else in_units.cast(self.reader.type)
+
+
+class TooManyItems(ValueError):
+    """A value of some bytes whose arrays have items that take none, more than anybody means."""
+
+
+class BoundedDecoder(BinaryDecoder):
+    """Reads Avro's bytes, and no array that is longer than they can say."""
+
+    def __init__(self, payload: BytesIO) -> None:
+        super().__init__(payload)  # type: ignore[no-untyped-call]
+        self._most = payload.getbuffer().nbytes + MOST_ITEMS_WITHOUT_BYTES
+        self._items = 0
+
+    def iter_array(self) -> Iterator[None]:
+        """Yield for each item; raises TooManyItems."""
+        for _ in super().iter_array():  # type: ignore[no-untyped-call]
+            self._items += 1
+            if self._items > self._most:
+                raise TooManyItems(
+                    f"arrays of items that take no bytes have {MOST_ITEMS_WITHOUT_BYTES:,} together at most"
+                )
+            yield
+
+
+def bounded_reader(payload: BytesIO, writer: Any, reader: Any) -> Any:
+    """Return a value as fastavro's `schemaless_reader` does, unless it has more items than it may."""
+    named: dict[str, dict[str, Any]] = {"writer": {}, "reader": {}}
+    writer = fastavro.parse_schema(writer, named["writer"])
+    reader = fastavro.parse_schema(reader, named["reader"])
+    return _read_py.read_data(  # type: ignore[no-untyped-call]
+        BoundedDecoder(payload), writer, named, reader, {}
+    )
 
 
 def reason_of(error: BaseException) -> str:

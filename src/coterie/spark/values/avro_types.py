@@ -103,14 +103,31 @@ def arrow_type(schema: AvroSchema, named: Named, within: tuple[str, ...] = ()) -
             inside = (*within, schema["name"])
             return pa.struct([arrow_field(one, named, inside) for one in schema["fields"]])
         case "array":
-            return pa.list_(arrow_type(schema["items"], named, within))
+            return pa.list_(of_many(arrow_type(schema["items"], named, within)))
         case "map":
-            return pa.map_(pa.string(), arrow_type(schema["values"], named, within))
+            return pa.map_(pa.string(), of_many(arrow_type(schema["values"], named, within)))
         case "enum":
             return pa.string()
         case "fixed":
             return pa.binary()
     raise UnusableSchema(f"there is no Avro type {kind!r}")
+
+
+def of_many(kind: pa.DataType) -> pa.DataType:
+    """Return the type of items as it is; raises UnusableSchema where they have what is always null: Arrow
+    loses count of that when it casts arrays of them.
+    """
+    if has_null(kind):
+        raise UnusableSchema(
+            "an array or a map of what is always null has no column type here: read with a reader's schema"
+            " (value.schema) without it"
+        )
+    return kind
+
+
+def has_null(kind: pa.DataType) -> bool:
+    """Return whether a type has values in it that are always null."""
+    return pa.types.is_null(kind) or any(has_null(kind.field(one).type) for one in range(kind.num_fields))
 
 
 def arrow_field(one: dict[str, Any], named: Named, within: tuple[str, ...]) -> pa.Field:
@@ -142,6 +159,32 @@ def contains_itself(schema: AvroSchema, named: Named, within: tuple[str, ...] = 
             return True
         within = (*within, schema["name"])
     return any(contains_itself(one, named, within) for one in inner_of(schema))
+
+
+def takes_no_bytes(schema: AvroSchema, named: Named, within: tuple[str, ...] = ()) -> bool:
+    """Return whether each value of a schema is written in no bytes: null, and records of nothing else."""
+    schema = written_out(schema, named)
+    if isinstance(schema, list):
+        return False
+    match kind_of(schema):
+        case "null":
+            return True
+        case "fixed":
+            return isinstance(schema, dict) and schema["size"] == 0
+        case "record" if isinstance(schema, dict):
+            inside = (*within, schema["name"])
+            return schema["name"] in within or all(
+                takes_no_bytes(one["type"], named, inside) for one in schema["fields"]
+            )
+    return False
+
+
+def has_items_without_bytes(schema: AvroSchema, named: Named) -> bool:
+    """Return whether an array of a schema may be as long as it says, whatever the bytes of its value are."""
+    return any(
+        isinstance(one, dict) and kind_of(one) == "array" and takes_no_bytes(one["items"], named)
+        for one in parts(schema)
+    )
 
 
 def is_decimal(schema: dict[str, Any]) -> bool:

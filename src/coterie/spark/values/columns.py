@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -36,6 +36,10 @@ DEAD_LETTER = StructType(
 """The column `deadLetter`: null, or why there is no value, and the bytes as they came."""
 DEAD_LETTER_TYPE = to_arrow_type(DEAD_LETTER)
 KEPT_WRITERS = 1_000
+WANTED = (
+    "it must return a list or an array with one entry for each value: true (or null) if it is one, false or"
+    " the reason (a text) if not"
+)
 
 
 class BadValue(CoterieError):
@@ -107,10 +111,6 @@ class ValueDecoder:
         self._check = check_of(values.check) if values.check else None
         self._writers: dict[int, Decode | UnusableSchema] = {}
         """Who decodes what a schema wrote, or why nobody can, by its id."""
-
-    def begin(self) -> None:
-        """Ask the registry again for what it did not have: a new task begins."""
-        self._schemas.forget_unknown()
 
     def decoded(self, batch: pa.RecordBatch, *, wait_s: float) -> pa.RecordBatch:
         """Return the batch with its values decoded, and with the column `deadLetter` if that is wanted.
@@ -210,16 +210,32 @@ def reasons_of(verdict: Any, count: int, name: str) -> Mapping[int, str]:
     """Return the places of the values that a check refuses, and why: it returns for each value whether it is
     one, or why it is not (null: it is one). Raises BadValue for anything else.
     """
-    found: Sequence[Any] = verdict.to_pylist() if hasattr(verdict, "to_pylist") else list(verdict)
-    if len(found) != count or not all(isinstance(one, bool | str | None) for one in found):
-        raise BadValue(
-            f"{name} was given {count} values, and must return for each whether it is one, or why not"
-        )
+    found = verdict_of(verdict, name)
+    if len(found) != count:
+        raise BadValue(f"{name} was given {count} values, and answers for {len(found)}: {WANTED}")
+    for one in found:
+        if not isinstance(one, bool | str | None):
+            raise BadValue(f"{name} says {one!r} of a value, {article(one)}: {WANTED}")
     return {
         place: one if isinstance(one, str) else f"refused by {name}"
         for place, one in enumerate(found)
         if one is False or isinstance(one, str)
     }
+
+
+def verdict_of(verdict: Any, name: str) -> Sequence[Any]:
+    """Return the answer of a check, as Python has it, of arrays of pyarrow, numpy and pandas, too."""
+    for as_list in ("to_pylist", "tolist"):
+        if hasattr(verdict, as_list):
+            verdict = getattr(verdict, as_list)()
+    if isinstance(verdict, str | bytes) or not isinstance(verdict, Iterable):
+        raise BadValue(f"{name} returns {article(verdict)}: {WANTED}")
+    return [one.item() if isinstance(one, np.generic) else one for one in verdict]
+
+
+def article(value: Any) -> str:
+    """Return the kind of thing that this is, for a sentence."""
+    return f"a {type(value).__name__}"
 
 
 def dead_letters(raw: pa.BinaryArray, ids: npt.NDArray[np.int64], errors: Errors) -> pa.Array:

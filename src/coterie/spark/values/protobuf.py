@@ -18,7 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from coterie.base.errors import CoterieError
 from coterie.client.errors import MissingLibrary
 from coterie.spark.values.avro_types import UnusableSchema
 from coterie.spark.values.halving import Errors, described, pieces
@@ -40,12 +42,21 @@ MAIN_FILE, SYNTAX = "coterie_value.proto", 'syntax = "proto3";'
 CONFIG = PtarsConfig(timestamp_unit="us", duration_unit="us", enum_repr="string")
 PROTOC = (sys.executable, "-m", "grpc_tools.protoc")  # one in this process says what is wrong to nobody
 KNOWN_TYPES = Path(grpc_tools.__file__).parent / "_proto"
+FIRST_BEYOND = 1 << 63
+COMPILES_WITHIN_S = 60.0
+"""So long protoc may take, which needs half a second."""
 MOST_INDEXES = 64
 """How deep messages may lie in each other."""
 
 
 class BadIndex(Exception):
     """Bytes behind the schema's id that name no message, or another than the one that is wanted."""
+
+
+class CompilerHangs(CoterieError):
+    """protoc did not end: the machine has no time for it, or the schema is one that it does not end for. The
+    task fails, for what is no fault of the schema is to make no dead letters.
+    """
 
 
 class Protobuf:
@@ -97,6 +108,10 @@ class ProtobufReader:
         self._handler = HandlerPool([self._descriptor.file], CONFIG).get_for_message(self._descriptor)
 
     @cached_property
+    def _has_times(self) -> bool:
+        return has_times(self.type)
+
+    @cached_property
     def type(self) -> pa.DataType:
         """The Arrow type of the message."""
         return signed(pa.struct(list(self._handler.schema())))
@@ -115,7 +130,10 @@ class ProtobufReader:
         """Return messages as they are decoded."""
         batch = self._handler.list_to_record_batch(list(messages))
         batch.validate(full=True)
-        return batch.to_struct_array().cast(self.type)
+        made = batch.to_struct_array().cast(self.type)
+        if self._has_times:
+            refuse_ends(made)
+        return made
 
 
 class ProtobufValues:
@@ -203,7 +221,14 @@ def compiled(schema: Schema) -> Any:
             (folder / file).write_text(each, "utf-8")
         out = folder / "compiled"
         words = [f"-I{folder}", f"-I{KNOWN_TYPES}", "--include_imports", f"--descriptor_set_out={out}"]
-        done = subprocess.run([*PROTOC, *words, MAIN_FILE], capture_output=True, text=True)
+        command = [*PROTOC, *words, MAIN_FILE]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=COMPILES_WITHIN_S)
+        except subprocess.TimeoutExpired as error:
+            raise CompilerHangs(
+                f"protoc has not compiled schema {schema.id} within {COMPILES_WITHIN_S:g} s: is the machine"
+                " too busy? If it never does, read with a schema that protoc ends for (value.schema)"
+            ) from error
         if done.returncode:
             raise UnusableSchema(f"protoc refuses the schema: {' '.join(done.stderr.split())[:500]}")
         files = descriptor_pb2.FileDescriptorSet.FromString(out.read_bytes())
@@ -230,6 +255,34 @@ def refuse_recursive(message: Any, within: tuple[str, ...]) -> None:
     for one in message.fields:
         if one.message_type is not None:
             refuse_recursive(one.message_type, (*within, message.full_name))
+
+
+def has_times(kind: pa.DataType) -> bool:
+    """Return whether values of a type have durations or timestamps in them."""
+    return is_time(kind) or any(has_times(kind.field(one).type) for one in range(kind.num_fields))
+
+
+def is_time(kind: pa.DataType) -> bool:
+    """Return whether this is a duration or a timestamp."""
+    return bool(pa.types.is_duration(kind) or pa.types.is_timestamp(kind))
+
+
+def refuse_ends(values: pa.Array) -> None:
+    """Raise OverflowError for a time at an end of the 64 bits that microseconds have: there ptars leaves
+    whatever lies beyond.
+    """
+    kind = values.type
+    if is_time(kind):
+        ends = pc.min_max(values.cast(pa.int64())).as_py()
+        if ends["max"] == FIRST_BEYOND - 1 or ends["min"] == -FIRST_BEYOND:
+            raise OverflowError(f"a {kind} that 64 bits of microseconds do not hold")
+    elif pa.types.is_struct(kind):
+        for one in values.flatten():
+            refuse_ends(one)
+    elif pa.types.is_map(kind):
+        refuse_ends(values.items)
+    elif pa.types.is_list(kind):
+        refuse_ends(values.flatten())
 
 
 def signed(kind: pa.DataType) -> pa.DataType:

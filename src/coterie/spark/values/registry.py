@@ -13,6 +13,7 @@ import ssl
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from http.client import HTTPException
@@ -24,8 +25,11 @@ from urllib.request import Request, urlopen
 
 from coterie.arrow.folders import own_folder
 from coterie.base.errors import CoterieError
+from coterie.spark.values.unknown_ids import QuestionAllowance, UnknownIds
 
 ANSWER_S = 10.0
+CONFIRMED_WITHIN_S, LEFT_ALONE_S = 2.0, 60.0
+"""So long is waited to hear that a schema is still the one, and so long not asked again if nobody answers."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
 MOST_BYTES = 16 << 20
 MOST_REFERENCES = 16
@@ -93,33 +97,68 @@ class Schemas:
     def __init__(self, registry: Registry, folder: Path | None = None) -> None:
         self.registry = registry
         self._known: dict[int, Schema] = {}
-        self._unknown: dict[int, str] = {}
         self._folder = folder or kept_folder(registry)
+        self._unknown = UnknownIds(self._folder)
+        self._questions = QuestionAllowance()
+        self._left_alone_until_s = 0.0
+        """Until then what is kept is taken as it is: the registry did not answer."""
         self._tls: ssl.SSLContext | None = None
 
     def by_id(self, schema_id: int, *, wait_s: float) -> Schema:
-        """Return the schema of an id: kept, or asked for, again and again for so long.
+        """Return the schema of an id: kept, and still that of the registry if it answers; or asked for, again
+        and again for so long.
 
         Raises UnknownSchema, RegistryRefused or RegistryAway.
         """
         if schema_id in self._known:
             return self._known[schema_id]
-        if schema_id in self._unknown:  # as long as this task lives: an id may be given out later
-            raise UnknownSchema(self._unknown[schema_id])
-        found = self._kept(str(schema_id))
-        if found is None:
-            try:
-                found = self._asked_until(schema_id, time.monotonic() + wait_s)
-            except UnknownSchema as error:
-                self._unknown[schema_id] = str(error)
-                raise
-            self._keep(found, str(schema_id))
+        kept = self._kept(str(schema_id))
+        found = self._new(schema_id, wait_s) if kept is None else self._confirmed(kept)
         self._known[schema_id] = found
         return found
 
-    def forget_unknown(self) -> None:
-        """Ask again for what the registry did not have: it may have been registered since."""
-        self._unknown.clear()
+    def _new(self, schema_id: int, wait_s: float) -> Schema:
+        """Return the schema of an id that is not kept here."""
+        said = self._unknown.said_of(schema_id)
+        if said is not None:
+            raise UnknownSchema(said)
+        self._questions.take()
+        try:
+            found = self._asked_until(schema_id, time.monotonic() + wait_s)
+        except UnknownSchema as error:
+            self._unknown.add(schema_id, str(error))
+            raise
+        self._keep(found, str(schema_id))
+        return found
+
+    def _confirmed(self, kept: Schema) -> Schema:
+        """Return a schema that is kept here as the registry has it now, if it says anything: one that was
+        made anew has other schemas by the same ids.
+        """
+        if time.monotonic() < self._left_alone_until_s:
+            return kept
+        try:
+            found = self._schema_of(self._get(f"/schemas/ids/{kept.id}", CONFIRMED_WITHIN_S), kept.id)
+        except UnknownSchema:  # it was deleted, and records that it wrote are still there
+            return kept
+        except (OSError, RegistryRefused):
+            self._left_alone_until_s = time.monotonic() + LEFT_ALONE_S
+            return kept
+        if found != kept:
+            log.warning(
+                "schema %s of %s is another than the one that was kept in %s, which is emptied: has the"
+                " registry been made anew? Values of the old one are read wrongly, or not at all",
+                kept.id, self._where, self._folder,
+            )  # fmt: skip
+            self._forget_kept()
+            self._keep(found, str(kept.id))
+        return found
+
+    def _forget_kept(self) -> None:
+        """Remove all that is kept on disk of this registry."""
+        for one in () if self._folder is None else self._folder.iterdir():
+            with suppress(OSError):
+                one.unlink()
 
     def latest(self, subject: str, version: str = LATEST) -> Schema:
         """Return a version of a subject; while nobody answers the one of the last time, if that is kept.
@@ -172,19 +211,25 @@ class Schemas:
     def _where(self) -> str:
         return f"the schema registry {', '.join(self.registry.urls)}"
 
-    def _get(self, path: str) -> dict[str, Any]:
-        """Return an answer of the first server that gives one; raises OSError where none does."""
+    def _get(self, path: str, within_s: float = ANSWER_S) -> dict[str, Any]:
+        """Return an answer of the first server that has one. Raises UnknownSchema if all that answer have
+        nothing there: one may be behind the others; OSError where none answers.
+        """
         if self.registry.is_file:
             return of_file(self.registry.urls[0], path)
-        tried = []
+        tried, unknown = [], None
         for url in self.registry.urls:
             try:
-                return self._asked(url.rstrip("/") + path)
+                return self._asked(url.rstrip("/") + path, within_s)
             except OSError as error:
                 tried.append(f"{url}: {getattr(error, 'reason', error)}")
+            except UnknownSchema as error:
+                unknown = error
+        if unknown is not None:
+            raise unknown
         raise OSError(f"no schema registry answers ({'; '.join(tried)})")
 
-    def _asked(self, url: str) -> dict[str, Any]:
+    def _asked(self, url: str, within_s: float) -> dict[str, Any]:
         asked = Request(url, headers={"Accept": "application/vnd.schemaregistry.v1+json, application/json"})
         authorization = ""
         if self.registry.user_info:
@@ -197,19 +242,15 @@ class Schemas:
         if self._tls is None and url.startswith("https:"):
             self._tls = ssl.create_default_context(cafile=self.registry.ca_location or None)
         try:
-            with urlopen(asked, timeout=ANSWER_S, context=self._tls) as answer:
-                found = json.loads(answer.read(MOST_BYTES))
+            with urlopen(asked, timeout=within_s, context=self._tls) as answer:
+                body = answer.read(MOST_BYTES)
         except HTTPError as error:
             with error:
                 refuse(error.code, error.read(MOST_BYTES), url)
             raise OSError(f"it answered {error.code}") from None
         except HTTPException as error:  # no HTTP, or an answer that was cut off
             raise OSError(f"its answer is none: {error!r}") from error
-        except ValueError as error:
-            raise RegistryRefused(f"{url} answers with no JSON: is a schema registry there?") from error
-        if not isinstance(found, dict):
-            raise RegistryRefused(f"{url} answers with no JSON object: is a schema registry there?")
-        return found
+        return object_of(body, url)
 
     def _kept(self, name: str) -> Schema | None:
         """Return the schema that is kept on disk by a name; None where none is, or not what was put there."""
@@ -247,6 +288,21 @@ def kept_folder(registry: Registry) -> Path | None:
         return folder if own_folder(parent) and own_folder(folder) else None
     except OSError:
         return None
+
+
+def object_of(body: bytes, url: str) -> dict[str, Any]:
+    """Return the JSON object that a server has answered with; raises OSError for one that was cut off, and
+    RegistryRefused for anything else.
+    """
+    try:
+        found = json.loads(body)
+    except ValueError as error:
+        if len(body) < MOST_BYTES and (not body or body.lstrip().startswith(b"{")):
+            raise OSError(f"its answer ends after {len(body)} bytes, in the middle") from error
+        found = None
+    if not isinstance(found, dict):
+        raise RegistryRefused(f"{url} answers with no JSON object: is a schema registry there?")
+    return found
 
 
 def refuse(status: int, body: bytes, url: str) -> None:

@@ -32,6 +32,18 @@ READERS_SCHEMA = "coterie.value.schema"
 """The key of the reader's schema in the metadata of the column `value`."""
 SCHEMA_KINDS = {"avro": "AVRO", "protobuf": "PROTOBUF", "json": "JSON"}
 
+NEED_FORMAT = (
+    "value.schema",
+    "value.subject",
+    "value.message",
+    "value.check",
+    "deadLetterColumn",
+    "schema.registry.url",
+    "schema.registry.basic.auth.user.info",
+    "schema.registry.bearer.auth.token",
+    "schema.registry.ssl.ca.location",
+)
+
 Check = Callable[[pa.Array], Any]
 
 
@@ -118,7 +130,7 @@ def refuse_other_schema(kept: str, values: ValueFormat | None, *, allowed: bool)
 
 def refuse_without_format(options: Options) -> None:
     """Raise BadOption for what has no meaning where values are not decoded."""
-    for name in ("value.schema", "value.subject", "value.check", "deadLetterColumn", "schema.registry.url"):
+    for name in NEED_FORMAT:
         if options.text(name) is not None:
             raise BadOption(f"option {name} needs value.format")
 
