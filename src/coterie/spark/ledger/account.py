@@ -10,18 +10,31 @@ import hashlib
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
+from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
 
 from coterie.base.ids import TopicPartition
-from coterie.spark.ledger.files import Offsets, offsets_in, tag_of
+from coterie.spark.ledger.files import (
+    RECORDS,
+    ByPartition,
+    Offsets,
+    offsets_by_partition,
+    offsets_in,
+    tag_of,
+)
 from coterie.spark.ledger.location import TableLocation, deltalake
 from coterie.spark.ledger.tables import LedgerError
 
 ONLY_GROUP = "coterie/only-group"
 """Whose rows the table has: a number of the one group, or 0 for several."""
 SEVERAL = 0
+PARTED = "partition."
+"""Before the names of a table's partition columns, where the library tells of its files."""
+ASKED_AT_ONCE = 50
+"""So many Kafka partitions are asked for by one query of a table."""
+Bounds = Mapping[TopicPartition, tuple[int, int]]
 TAGGED = re.compile(r"part-[0-9a-f]{12}-[0-9a-f-]{36}\.zstd\.parquet")
 
 
@@ -70,57 +83,80 @@ class Account:
             return {ONLY_GROUP: ours}
         return {} if noted in (ours, SEVERAL) else {ONLY_GROUP: SEVERAL}
 
-    def has(self, at: TopicPartition, offsets: Offsets) -> Any:
-        """Return for each offset whether the table has a row of it from this group, or raise LedgerError."""
-        asked, places = np.unique(offsets, return_inverse=True)
-        found = np.zeros(len(asked), bool)
-        if len(asked):
-            for there in self._rows(at, int(asked[0]), int(asked[-1])):
-                nearest = np.minimum(np.searchsorted(asked, there), len(asked) - 1)
-                found[nearest[asked[nearest] == there]] = True
-            if not found.all():
-                self._refuse_mixed(at, int(asked[0]), int(asked[-1]))
-        return found[places]
+    def there(self, asked: ByPartition) -> ByPartition:
+        """Return the offsets of these that the table has a row of from this group, or raise LedgerError."""
+        wanted = {at: np.unique(offsets) for at, offsets in asked.items()}
+        found = {at: np.zeros(len(offsets), bool) for at, offsets in wanted.items()}
+        bounds = {at: (int(offsets[0]), int(offsets[-1])) for at, offsets in wanted.items()}
+        for at, some in self._rows(bounds):
+            nearest = np.minimum(np.searchsorted(wanted[at], some), len(wanted[at]) - 1)
+            found[at][nearest[wanted[at][nearest] == some]] = True
+        self._refuse_mixed({at: bounds[at] for at, marks in found.items() if not marks.all()})
+        return {at: wanted[at][marks] for at, marks in found.items()}
 
     @property
     def _alone(self) -> bool:
         """Whether all rows are this group's."""
         return self._noted(ONLY_GROUP) in (None, number_of(self._group))
 
-    def _rows(self, at: TopicPartition, first: int, last: int) -> Iterator[Offsets]:
-        """Yield the offsets of our rows of a partition from one offset to another."""
+    def _rows(self, bounds: Bounds) -> Iterator[tuple[TopicPartition, Offsets]]:
+        """Yield the offsets of our rows of partitions, each from one offset to another, by partition."""
         if not self._alone:
             # Whose rows these are is told by the names of their files only.
             store = self._place.store()
-            names = [one for one in self._overlapping(at, first, last) if one.startswith(self._tag)]
-            yield from (offsets_in(store, name) for name in names)
+            for one in self._overlapping(bounds):
+                if name_of(one).startswith(self._tag):
+                    values = {name.removeprefix(PARTED): one[name] for name in one if name.startswith(PARTED)}
+                    found = offsets_in(store, unquote(one["path"]), values)
+                    yield from (some for some in found if some[0] in bounds)
             return
-        topic = at.topic.replace("'", "''")
-        where = f""""topic" = '{topic}' and "partition" = {at.partition}"""
-        sql = f"""select "offset" from ledger where {where} and "offset" between {first} and {last}"""
-        for batch in deltalake().QueryBuilder().register("ledger", self.table).execute(sql):
-            yield pa.record_batch(batch)["offset"].to_numpy()
+        conditions = [condition(at, *bound) for at, bound in bounds.items()]
+        for start in range(0, len(conditions), ASKED_AT_ONCE):
+            where = " or ".join(conditions[start : start + ASKED_AT_ONCE])
+            sql = f"""select "topic", "partition", "offset" from ledger where {where}"""
+            for batch in deltalake().QueryBuilder().register("ledger", self.table).execute(sql):
+                yield from offsets_by_partition(pa.record_batch(batch).cast(RECORDS))
 
-    def _refuse_mixed(self, at: TopicPartition, first: int, last: int) -> None:
+    def _refuse_mixed(self, bounds: Bounds) -> None:
         """Raise LedgerError if our rows may be in files that do not say whose they are."""
-        if self._alone or all(TAGGED.fullmatch(one) for one in self._overlapping(at, first, last)):
+        if not bounds or self._alone or all(map(TAGGED.fullmatch, map(name_of, self._overlapping(bounds)))):
             return
+        at, (first, last) = next(iter(bounds.items()))
         raise LedgerError(
             f"table {self._place.uri} holds rows of several groups, and they were mixed (by compaction, or by"
             f" an older version): whether it has offsets {first} to {last} of {at} from group {self._group}"
             " cannot be known. Let each group write to a table of its own"
         )
 
-    def _overlapping(self, at: TopicPartition, first: int, last: int) -> list[str]:
-        """Return the files that may have rows of a partition between these offsets."""
-        asked = {"offset": (first, last), "topic": (at.topic,) * 2, "partition": (at.partition,) * 2}
-        found = pa.table(self.table.get_add_actions(flatten=True)).to_pylist()
-        return [one["path"] for one in found if all(overlaps(one, name, *asked[name]) for name in asked)]
+    def _overlapping(self, bounds: Bounds) -> list[dict[str, Any]]:
+        """Return the log entries of the files that may have rows of partitions between these offsets."""
+        added = pa.table(self.table.get_add_actions(flatten=True)).to_pylist()
+        return [one for one in added if any(may_have(one, at, *bound) for at, bound in bounds.items())]
+
+
+def name_of(added: Mapping[str, Any]) -> str:
+    """Return a file's name without its folder."""
+    name: str = added["path"].rpartition("/")[2]
+    return name
+
+
+def condition(at: TopicPartition, first: int, last: int) -> str:
+    """Return the rows of a partition between two offsets, in SQL."""
+    topic = at.topic.replace("'", "''")
+    place = f""""topic" = '{topic}' and "partition" = {at.partition}"""
+    return f"""({place} and "offset" between {first} and {last})"""
+
+
+def may_have(added: Mapping[str, Any], at: TopicPartition, first: int, last: int) -> bool:
+    """Return whether a file may have rows of a partition between two offsets."""
+    asked = {"offset": (first, last), "topic": (at.topic,) * 2, "partition": (at.partition,) * 2}
+    return all(overlaps(added, name, *asked[name]) for name in asked)
 
 
 def overlaps(added: Mapping[str, Any], column: str, first: Any, last: Any) -> bool:
     """Return whether a file may have values of a column between two, by what was noted of it."""
-    low, high = added.get(f"min.{column}"), added.get(f"max.{column}")
+    only = added.get(PARTED + column)
+    low, high = added.get(f"min.{column}", only), added.get(f"max.{column}", only)
     return (low is None or low <= last) and (high is None or high >= first)
 
 

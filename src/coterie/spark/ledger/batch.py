@@ -3,7 +3,7 @@
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -16,9 +16,20 @@ from coterie.base.plain import counted
 from coterie.client.member.backoff import Backoff
 from coterie.client.net.jitter import jitter
 from coterie.spark.ledger.account import Account
-from coterie.spark.ledger.files import Offsets, WrittenFile, action, cut, offsets_in, refuse_missing, tag_of
+from coterie.spark.ledger.files import (
+    ByPartition,
+    Offsets,
+    WrittenFile,
+    action,
+    offsets_in,
+    refuse_missing,
+    tag_of,
+    together,
+)
+from coterie.spark.ledger.layout import Layout
 from coterie.spark.ledger.location import TableLocation, deltalake
 from coterie.spark.ledger.tables import LedgerError, refuse_other_writers, refuse_table
+from coterie.spark.ledger.tasks import CutOrder, Cutter, OffsetRuns, Tasks, cut
 
 logger = logging.getLogger("coterie.spark")
 
@@ -63,11 +74,13 @@ class Rules:
 
     by_batch: bool
     write_late: bool
+    merge_schema: bool
+    """Whether columns that the table lacks are added to it."""
     other_writers: tuple[str, ...]
     """Engines whose commits are allowed on S3."""
 
     @classmethod
-    def of(cls, *, once: str, late: str, other_writers: Sequence[str]) -> "Rules":
+    def of(cls, *, once: str, late: str, merge_schema: bool, other_writers: Sequence[str]) -> "Rules":
         """Return them, or raise LedgerError for what cannot be meant."""
         if once not in ("record", "batch"):
             raise LedgerError(f"once must be 'record' or 'batch', not {once!r}")
@@ -76,7 +89,8 @@ class Rules:
         if isinstance(other_writers, str) or not all(other_writers):
             raise LedgerError(f"other_writers takes a list of names, not {other_writers!r}")
         writers = tuple(other_writers)
-        return cls(by_batch=once == "batch", write_late=late == "write", other_writers=writers)
+        by_batch, write_late = once == "batch", late == "write"
+        return cls(by_batch=by_batch, write_late=write_late, merge_schema=merge_schema, other_writers=writers)
 
     def refuse_query(self, query: str | None) -> None:
         """Raise LedgerError if batches are to be told apart and there is no query that numbers them."""
@@ -98,12 +112,15 @@ class Remaining(NamedTuple):
 class BelowAccount(NamedTuple):
     """The offsets of a file's rows that lie below the account: those that the table has, and the others."""
 
-    there: Offsets
-    late: Offsets
+    there: ByPartition
+    late: ByPartition
 
 
-NOTHING = BelowAccount(np.zeros(0, np.int64), np.zeros(0, np.int64))
-ByPartition = dict[TopicPartition, Offsets]
+class Limits(NamedTuple):
+    """Below which offsets of a partition rows may be there, and below which those that are not are late."""
+
+    asked: int
+    late: int
 
 
 class Batch:
@@ -114,7 +131,7 @@ class Batch:
         place: TableLocation,
         group: str,
         rules: Rules,
-        schema: pa.Schema | None,
+        layout: Layout | None,
         *,
         known: TableMemory,
         query: str | None = None,
@@ -122,7 +139,7 @@ class Batch:
         from_state: Callable[[], bool] = lambda: False,
         of_letters: bool = False,
     ) -> None:
-        self._place, self._group, self._rules, self._schema = place, group, rules, schema
+        self._place, self._group, self._rules, self._layout = place, group, rules, layout
         self._known, self._query, self._number = known, query, number
         self._from_state = from_state
         self._of_letters = of_letters
@@ -147,20 +164,23 @@ class Batch:
                 )
         return account
 
-    def commit(self, written: Sequence[WrittenFile]) -> Outcome:
-        """Add the files to the table in one commit, without what the table has already."""
+    def commit(self, written: Sequence[WrittenFile], tasks: Tasks) -> Outcome:
+        """Add the files to the table in one commit, without what the table has already: tasks cut it away."""
         given = [one for one in written if one.rows]
         if not given:
             return Outcome(0, 0, 0)
         refuse_missing(self._place, given)
         self._made |= {one.path for one in given}
         left, refused = [Remaining(one) for one in given], None
+        assert self._layout is not None
         backoff = Backoff(FIRST_PAUSE_MS, LONGEST_PAUSE_MS, jitter=jitter)
         for _ in range(MOST_TRIES):
-            account = self.account({one.at for one in given})
-            refuse_table(self._place.uri, account.table, self._schema)
+            account = self.account(partitions_of(given))
+            if self._rules.merge_schema and widened(account.table, self._layout.schema):
+                continue
+            refuse_table(self._place.uri, account.table, self._layout.schema, self._layout.partition_by)
             self._refuse_other_writers(account)
-            left = self._left(account, left)
+            left = self._left(account, left, tasks)
             files = [one.file for one in left if one.file is not None]
             refused = self._refused(account, files) if files else None
             if refused is None:
@@ -186,28 +206,29 @@ class Batch:
 
     def _opened(self) -> Any:
         """Return the table as it is now; made first, if it is to be."""
-        library, uri, options = deltalake(), self._place.uri, self._place.options
-        try:
-            return library.DeltaTable(uri, storage_options=options)
-        except library.exceptions.TableNotFoundError:
-            if self._schema is None:
-                raise LedgerError(f"there is no Delta Lake table at {uri} yet") from None
+        if (table := self._place.table()) is not None:
+            return table
+        library, uri, layout = deltalake(), self._place.uri, self._layout
+        if layout is None:
+            raise LedgerError(f"there is no Delta Lake table at {uri} yet")
         with suppress(library.exceptions.CommitFailedError):  # another writer makes it at the same time
-            library.DeltaTable.create(uri, schema=self._schema, mode="ignore", storage_options=options)
-        return library.DeltaTable(uri, storage_options=options)
+            library.DeltaTable.create(
+                uri,
+                schema=layout.schema,
+                mode="ignore",
+                partition_by=[*layout.partition_by],
+                storage_options=self._place.options,
+            )
+        return self._place.table()
 
-    def _left(self, account: Account, before: Sequence[Remaining]) -> list[Remaining]:
+    def _left(self, account: Account, before: Sequence[Remaining], tasks: Tasks) -> list[Remaining]:
         """Return the rest of each file to be written, or raise LedgerError for rows that cannot be judged."""
         if self._rules.by_batch:
             return self._all_or_nothing(account, before)
-        files = [one.file for one in before]
-        # The other table is opened once, and not for each file.
-        other = (
-            None if self.other is None else self.other.account({one.at for one in files if one is not None})
-        )
-        looked = [NOTHING if one is None else self._looked(account, other, one) for one in files]
-        self._refuse(account, before, looked)
-        return [self._without(one, below) for one, below in zip(before, looked, strict=True)]
+        files = [one.file for one in before if one.file is not None]
+        looked = self._looked(account, files)
+        self._refuse(account, looked.values())
+        return self._without(before, looked, tasks)
 
     def _all_or_nothing(self, account: Account, before: Sequence[Remaining]) -> list[Remaining]:
         """Return all of a batch that the table does not have, and nothing of one that it has."""
@@ -229,48 +250,66 @@ class Batch:
             )
         return [Remaining(None, one.file.rows) for one in before if one.file is not None]
 
-    def _looked(self, account: Account, other: Account | None, one: WrittenFile) -> BelowAccount:
-        """Return the file's offsets below the account: those that the table has, and those that it lacks.
+    def _looked(self, account: Account, files: Sequence[WrittenFile]) -> dict[str, BelowAccount]:
+        """Return of each file with rows below the account those that the table has, and those that it lacks.
 
         What the other table has is there, too: a value that once was none may be one when its batch is run
-        again. Below that table's account alone dead letters are not late: between its commit and ours all
-        may have ended.
+        again. The other table is opened once, and not for each file.
         """
-        own = account.reached(one.at)
-        others = 0 if other is None else other.reached(one.at)
-        if max(own, others) <= one.first:
-            return NOTHING
-        offsets = offsets_in(self._place.store(), one.path)
-        below = offsets[offsets < max(own, others)]
-        there = account.has(one.at, below)
-        if other is not None:
-            there |= other.has(one.at, below)
-        late_below = min(own, others) if self._of_letters else own
-        return BelowAccount(there=below[there], late=below[~there & (below < late_below)])
+        partitions = partitions_of(files)
+        other = None if self.other is None else self.other.account(partitions)
+        limits = {at: self._limits(account, other, at) for at in partitions}
+        below = {one.path: together(self._rows_below(one, limits)) for one in files}
+        below = {path: offsets for path, offsets in below.items() if offsets}
+        asked = together(each for offsets in below.values() for each in offsets.items())
+        there = account.there(asked) if asked else {}
+        if other is not None and asked:
+            others = other.there(asked)
+            there = {at: np.union1d(offsets, others[at]) for at, offsets in there.items()}
+        return {path: split_by_presence(offsets, there, limits) for path, offsets in below.items()}
 
-    def _refuse(self, account: Account, files: Sequence[Remaining], looked: Sequence[BelowAccount]) -> None:
+    def _limits(self, account: Account, other: Account | None, at: TopicPartition) -> Limits:
+        """Return below which offsets of a partition rows are looked for, and are late if they are missed.
+
+        Below the other table's account alone dead letters are not late: between its commit and ours all may
+        have ended.
+        """
+        own = account.reached(at)
+        others = 0 if other is None else other.reached(at)
+        return Limits(max(own, others), min(own, others) if self._of_letters else own)
+
+    def _rows_below(
+        self, one: WrittenFile, limits: Mapping[TopicPartition, Limits]
+    ) -> Iterator[tuple[TopicPartition, Offsets]]:
+        """Yield the offsets of a file's rows below `asked`; the file is read only if it may have some."""
+        if any(span.first < limits[span.at].asked for span in one.spans):
+            for at, offsets in offsets_in(self._place.store(), one.path, one.values):
+                yield at, offsets[offsets < limits[at].asked]
+
+    def _refuse(self, account: Account, looked: Collection[BelowAccount]) -> None:
         """Raise LedgerError for rows below the account of which it cannot be said that they are a replay."""
-        places = [(one.file.at, below) for one, below in zip(files, looked, strict=True) if one.file]
-        late = together((at, below.late) for at, below in places)
-        there = together((at, below.there) for at, below in places)
+        late = together(each for one in looked for each in one.late.items())
+        there = together(each for one in looked for each in one.there.items())
         if late and not self._rules.write_late:
             raise LedgerError(self._why_late(account, late))
         if there and account.batch(str(self._query)) != self._number and self._from_state():
             raise LedgerError(self._why_state(there))
 
-    def _without(self, before: Remaining, below: BelowAccount) -> Remaining:
-        """Return the rest of a file: the rows that the table does not have."""
-        one, late = before.file, below.late
-        if one is None or not len(below.there):
-            return before._replace(late=len(late))
-
-        def wanted(some: Offsets) -> Any:
-            return ~np.isin(some, below.there)
-
-        left = cut(self._place, tag_of(self._group), one, self._schema, wanted)
-        if left is not None:
-            self._made.add(left.path)
-        return Remaining(left, before.replayed + len(below.there), len(late))
+    def _without(
+        self, before: Sequence[Remaining], looked: Mapping[str, BelowAccount], tasks: Tasks
+    ) -> list[Remaining]:
+        """Return the rest of each file: the rows that the table does not have. Tasks cut it."""
+        assert self._layout is not None
+        spare = {path: each for path, below in looked.items() if (each := below.there)}
+        orders = [
+            CutOrder(one.file, {at: OffsetRuns.of(each) for at, each in spare[one.file.path].items()})
+            for one in before
+            if one.file is not None and 0 < rows_of(spare.get(one.file.path, {})) < one.file.rows
+        ]
+        cutter = Cutter(place=self._place, tag=tag_of(self._group), layout=self._layout)
+        rest = cut(tasks, cutter, orders)
+        self._made |= {one.path for one in rest.values() if one is not None}
+        return [remaining(one, looked, rest) for one in before]
 
     def _why_late(self, account: Account, late: ByPartition) -> str:
         at, offsets = next(iter(late.items()))
@@ -299,6 +338,7 @@ class Batch:
 
         A commit whose answer was lost is told apart from a conflict by what the log says, which has its mark.
         """
+        assert self._layout is not None
         library, now_ms = deltalake(), int(time.time() * 1000)
         notes = self._notes(account, files)
         self._named |= {one.path for one in files}
@@ -306,7 +346,8 @@ class Batch:
             account.table.create_write_transaction(
                 [action(library, one, now_ms) for one in files],
                 mode="append",
-                schema=self._schema,
+                schema=self._layout.schema,
+                partition_by=[*self._layout.partition_by],
                 commit_properties=library.CommitProperties(
                     # Retried by itself, a commit would not look at what the other one wrote.
                     max_commit_retries=0,
@@ -323,16 +364,16 @@ class Batch:
         else:
             if self._known.version is not None:  # the next is ours: who has made it need not be read
                 self._known.version = account.table.version() + 1
-        for one in files:
-            self._known.reached[one.at] = notes[account.app_id(one.at)]
+        for at in partitions_of(files):
+            self._known.reached[at] = notes[account.app_id(at)]
         return None
 
     def _notes(self, account: Account, files: Sequence[WrittenFile]) -> dict[str, int]:
         """Return the commit's transactions: how far the table has each partition, and the batch's number."""
         notes = account.claim()
-        for one in files:
-            app = account.app_id(one.at)
-            notes[app] = max(notes.get(app, 0), account.reached(one.at), one.last + 1)
+        for span in (each for one in files for each in one.spans):
+            app = account.app_id(span.at)
+            notes[app] = max(notes.get(app, 0), account.reached(span.at), span.last + 1)
         if self._query is not None:
             notes[account.query_id(self._query)] = self._number
             if self._rules.by_batch:
@@ -370,19 +411,53 @@ class Batch:
         return outcome
 
 
-def together(found: Iterable[tuple[TopicPartition, Offsets]]) -> ByPartition:
-    """Return the offsets of each partition that has some."""
-    by_partition: dict[TopicPartition, list[Offsets]] = {}
-    for at, offsets in found:
-        if len(offsets):
-            by_partition.setdefault(at, []).append(offsets)
-    return {at: np.concatenate(offsets) for at, offsets in sorted(by_partition.items())}
+def widened(table: Any, schema: pa.Schema) -> bool:
+    """Add the columns to a table that it lacks; return whether it had to be looked at anew."""
+    library = deltalake()
+    there = {one.name for one in table.schema().fields}
+    missing = [one for one in library.Schema.from_arrow(schema).fields if one.name not in there]
+    if missing:
+        with suppress(library.exceptions.CommitFailedError):  # another has committed at the same time
+            table.alter.add_columns(missing)
+    return bool(missing)
+
+
+def partitions_of(files: Iterable[WrittenFile]) -> set[TopicPartition]:
+    """Return the Kafka partitions of which files have rows."""
+    return {span.at for one in files for span in one.spans}
+
+
+def rows_of(some: ByPartition) -> int:
+    """Return the number of these rows."""
+    return sum(map(len, some.values()))
+
+
+def split_by_presence(
+    below: ByPartition, there: ByPartition, limits: Mapping[TopicPartition, Limits]
+) -> BelowAccount:
+    """Return the rows of a file below the account that are there, and those that are late."""
+    marks = {at: np.isin(offsets, there[at]) for at, offsets in below.items()}
+    late = {at: offsets[~marks[at] & (offsets < limits[at].late)] for at, offsets in below.items()}
+    return BelowAccount(
+        there=together((at, offsets[marks[at]]) for at, offsets in below.items()),
+        late=together(late.items()),
+    )
+
+
+def remaining(
+    before: Remaining, looked: Mapping[str, BelowAccount], rest: Mapping[str, WrittenFile | None]
+) -> Remaining:
+    """Return the rest of a file, by the rows of it that are there, and by the files that tasks have cut."""
+    one = before.file
+    if one is None or one.path not in looked:
+        return before._replace(late=0)
+    spare, late = rows_of(looked[one.path].there), rows_of(looked[one.path].late)
+    left = None if spare == one.rows else rest.get(one.path, one)
+    return Remaining(left, before.replayed + spare, late)
 
 
 def ranges(offsets: Offsets) -> str:
     """Return offsets as people write them: 3 to 7, 9, and how many more there are."""
-    ordered = np.unique(offsets)
-    breaks = np.flatnonzero(np.diff(ordered) > 1) + 1
-    runs = [(int(one[0]), int(one[-1])) for one in np.split(ordered, breaks)]
+    runs = [(int(first), int(last)) for first, last in zip(*OffsetRuns.of(offsets), strict=True)]
     named = [str(first) if first == last else f"{first} to {last}" for first, last in runs[:NAMED_MOST]]
     return ", ".join(named) + (f" and {len(runs) - NAMED_MOST} ranges more" if runs[NAMED_MOST:] else "")

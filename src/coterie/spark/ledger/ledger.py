@@ -3,14 +3,14 @@
     ledger = Ledger("/tables/delays", group="delays")
     flights.writeStream.foreachBatch(ledger.write).option("checkpointLocation", …).start()
 
-The tasks write Parquet files, each of one Kafka partition. One commit adds them, and holds for each partition
-an application transaction `group/topic/partition` whose version is the offset after the last in the table.
-Whoever writes looks there first: what the table has is cut away, so that a batch that another member,
-or the same one before a crash, has written in whole or in part is not there twice. What lies below and is not
-in the table is no replay: the batch fails, unless the ledger was told to write it.
+Each task writes one Parquet file, or in a partitioned table one for each value. One commit adds them, and
+holds for each Kafka partition an application transaction `group/topic/partition` whose version is the offset
+after the last in the table. Whoever writes looks there first: what the table has is cut away, so that a batch
+that another member, or the same one before a crash, has written in whole or in part is not there twice. What
+lies below and is not in the table is no replay: the batch fails, unless the ledger was told to write it.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,8 +20,6 @@ from coterie.base.ids import TopicPartition
 from coterie.spark.ledger.batch import Batch, Outcome, Rules, TableMemory
 from coterie.spark.ledger.files import (
     DEAD_LETTER,
-    WRITTEN,
-    WrittenFile,
     deltas,
     letters_schema,
     refuse_without_place,
@@ -29,12 +27,10 @@ from coterie.spark.ledger.files import (
     writer_to,
     writer_to_both,
 )
+from coterie.spark.ledger.layout import Layout
 from coterie.spark.ledger.location import TableLocation
 from coterie.spark.ledger.tables import LedgerError
-
-Writer = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-Written = Callable[[Writer], list[WrittenFile]]
-"""Has rows written by a writer, by tasks or here, and returns the files."""
+from coterie.spark.ledger.tasks import OwnTasks, SparkTasks, Tasks
 
 QUERY = "sql.streaming.queryId"
 STATE = "StateStore"
@@ -49,6 +45,8 @@ class Ledger:
     fails the batch, or `write`.
     `dead_letters`: another table, which gets the rows that the column `deadLetter` has a reason for
     (`deadLetterColumn`), in a commit of its own before that of the others.
+    `partition_by`: columns by which the table is partitioned, if it is made; one that is there is as it is.
+    `merge_schema`: whether columns of the rows that the table lacks are added to it.
     `other_writers`: engines that may commit to a table on S3, too, by the beginning of the names that they
     give themselves in its log, such as `Apache-Spark`.
     """
@@ -61,12 +59,17 @@ class Ledger:
         once: str = "record",
         late: str = "refuse",
         dead_letters: str | None = None,
+        partition_by: Sequence[str] | None = None,
+        merge_schema: bool = False,
         other_writers: Sequence[str] = (),
         storage_options: Mapping[str, str] | None = None,
     ) -> None:
         self.group = group
         self._place = TableLocation.of(table, storage_options)
-        self._rules = Rules.of(once=once, late=late, other_writers=other_writers)
+        self._rules = Rules.of(once=once, late=late, merge_schema=merge_schema, other_writers=other_writers)
+        if isinstance(partition_by, str):
+            raise LedgerError(f"partition_by takes a list of columns, not {partition_by!r}")
+        self._partition_by = None if partition_by is None else (*partition_by,)
         self._known = TableMemory()
         self._watched = False
         self.dead_letters: Ledger | None = None
@@ -79,13 +82,15 @@ class Ledger:
                 )
             if dead_letters.rstrip("/") == table.rstrip("/"):
                 raise LedgerError("dead_letters needs a table of its own")
-            more: dict[str, Any] = {"once": once, "late": late, "other_writers": other_writers}
+            more: dict[str, Any] = {"once": once, "late": late, "merge_schema": merge_schema}
+            more |= {"other_writers": other_writers}
             self.dead_letters = Ledger(dead_letters, group=group, storage_options=storage_options, **more)
         self.outcome = Outcome(0, 0, 0)
         """What became of all the rows that this object was given."""
 
-    def write(self, batch: Any, batch_id: int) -> None:
-        """Write a batch, for `foreachBatch`. Its rows must have the columns topic, partition and offset.
+    def write(self, batch: Any, batch_id: int) -> Any:
+        """Write a batch, for `foreachBatch`, and return its Outcome (Spark's types ask for a function that
+        returns nothing). Its rows must have the columns topic, partition and offset.
 
         The first has the batches of its session committed as soon as they are done (`coterie.spark.watch`).
         """
@@ -101,10 +106,7 @@ class Ledger:
             self._watched = True
         self._rules.refuse_query(query)
 
-        def written(writer: Writer) -> list[WrittenFile]:
-            return [WrittenFile(*row) for row in batch.mapInArrow(writer, WRITTEN).collect()]
-
-        self._write(written, schema, query=query, number=batch_id, from_state=keeps_state)
+        return self._write(SparkTasks(batch), schema, query=query, number=batch_id, from_state=keeps_state)
 
     def append(self, rows: pa.Table) -> Outcome:
         """Write rows that come from elsewhere than Spark, by the same account; return what became of them."""
@@ -116,10 +118,7 @@ class Ledger:
         refuse_without_place(schema.names)
         self._rules.refuse_query(None)
 
-        def written(writer: Writer) -> list[WrittenFile]:
-            return [WrittenFile(**one) for batch in writer(rows.to_batches()) for one in batch.to_pylist()]
-
-        return self._write(written, schema)
+        return self._write(OwnTasks(rows), schema)
 
     def stored(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return up to which offset the table has each partition's rows; 0 where it has none."""
@@ -127,35 +126,50 @@ class Ledger:
         account = self._batch(None).account(asked)
         return {one: account.reached(one) for one in asked}
 
-    def _write(self, written: Written, schema: pa.Schema, **more: Any) -> Outcome:
-        """Write rows with this schema, of what queries and numbers them (`more`), by `written`."""
+    def _write(self, tasks: Tasks, schema: pa.Schema, **more: Any) -> Outcome:
+        """Have rows with this schema written by tasks; `more` is of what queries and numbers them."""
         self._place.make()
         if self.dead_letters is not None:
-            return self._write_both(written, schema, self.dead_letters, **more)
-        files = written(writer_to(self._place, tag_of(self.group), schema))
-        return self._counted(self._batch(schema, **more).commit(files))
+            return self._write_both(tasks, schema, self.dead_letters, **more)
+        layout = self._layout(schema)
+        files = tasks.write(writer_to(self._place, tag_of(self.group), layout))
+        return self._counted(self._batch(layout, **more).commit(files, tasks))
 
-    def _write_both(self, written: Written, schema: pa.Schema, dead: "Ledger", **more: Any) -> Outcome:
+    def _write_both(self, tasks: Tasks, schema: pa.Schema, dead: "Ledger", **more: Any) -> Outcome:
         """Write rows to two tables, in one pass and two commits: first what is dead, then all else."""
         if DEAD_LETTER not in schema.names:
             raise LedgerError(
                 "dead_letters needs the column deadLetter: read with deadLetterColumn=true, and keep it"
             )
         dead._place.make()
-        letters = letters_schema(schema)
-        rest = schema.remove(schema.get_field_index(DEAD_LETTER))
-        files = written(writer_to_both(self._place, rest, dead._place, letters, tag_of(self.group)))
+        letters = dead._layout(letters_schema(schema))
+        rest = self._layout(schema.remove(schema.get_field_index(DEAD_LETTER)))
+        files = tasks.write(writer_to_both(self._place, rest, dead._place, letters, tag_of(self.group)))
         ours, theirs = self._batch(rest, **more), dead._batch(letters, **more, of_letters=True)
         ours.other, theirs.other = theirs, ours
-        dead._counted(theirs.commit([one for one in files if one.dead]))
-        return self._counted(ours.commit([one for one in files if not one.dead]))
+        dead._counted(theirs.commit([one for one in files if one.dead], tasks))
+        return self._counted(ours.commit([one for one in files if not one.dead], tasks))
+
+    def _layout(self, schema: pa.Schema) -> Layout:
+        """Return the layout of rows of this schema: the table's, if it is there."""
+        table = self._place.table()
+        if table is None:
+            return Layout.of(schema, self._partition_by or (), {})
+        metadata = table.metadata()
+        there = tuple(metadata.partition_columns)
+        if self._partition_by is not None and there != self._partition_by:
+            raise LedgerError(
+                f"table {self._place.uri} is partitioned by {', '.join(there) or 'nothing'}, and not by"
+                f" {', '.join(self._partition_by) or 'nothing'}: leave partition_by out, or use another"
+            )
+        return Layout.of(schema, there, metadata.configuration)
 
     def _counted(self, outcome: Outcome) -> Outcome:
         self.outcome = self.outcome.plus(outcome)
         return outcome
 
-    def _batch(self, schema: pa.Schema | None, **more: Any) -> Batch:
-        return Batch(self._place, self.group, self._rules, schema, known=self._known, **more)
+    def _batch(self, layout: Layout | None, **more: Any) -> Batch:
+        return Batch(self._place, self.group, self._rules, layout, known=self._known, **more)
 
 
 def query_of(batch: Any) -> str | None:

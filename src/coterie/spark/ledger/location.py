@@ -81,6 +81,14 @@ class TableLocation:
                 f"a table cannot be made at {self.uri}: {error.strerror}; it is a folder"
             ) from error
 
+    def table(self) -> Any | None:
+        """Return the table as it is now; None if there is none yet."""
+        library = deltalake()
+        try:
+            return library.DeltaTable(self.uri, storage_options=self.options)
+        except library.exceptions.TableNotFoundError:
+            return None
+
     def store(self) -> fs.PyFileSystem:
         """Return the table's files by their names in the table."""
         if self.local and not os.path.isdir(self.uri):

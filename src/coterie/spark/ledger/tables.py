@@ -59,21 +59,19 @@ def refuse_other_writers(
         )
 
 
-def refuse_table(uri: str, table: Any, schema: pa.Schema) -> None:
-    """Raise LedgerError if rows of this schema cannot be added to the table by adding files."""
-    why = next(reasons(table, schema), None)
+def refuse_table(uri: str, table: Any, schema: pa.Schema, partition_by: Sequence[str]) -> None:
+    """Raise LedgerError if rows of this schema, in files that are parted so, cannot be added to the table."""
+    why = next(reasons(table, schema, partition_by), None)
     if why is not None:
         raise LedgerError(f"table {uri} {why}")
 
 
-def reasons(table: Any, schema: pa.Schema) -> Iterator[str]:
+def reasons(table: Any, schema: pa.Schema, partition_by: Sequence[str]) -> Iterator[str]:
     """Yield why not."""
     metadata = table.metadata()
-    if metadata.partition_columns:
-        yield (
-            f"is partitioned by {', '.join(metadata.partition_columns)}, and the ledger's files are not: let"
-            " it write to a table without partitions"
-        )
+    if [*metadata.partition_columns] != [*partition_by]:
+        there, ours = (", ".join(each) or "nothing" for each in (metadata.partition_columns, partition_by))
+        yield f"is partitioned by {there}, and this batch's files by {ours}: it was made anew. Start again"
     yield from property_reasons(metadata.configuration)
     unknown = sorted({*(table.protocol().writer_features or ())} - KNOWN_FEATURES)
     if unknown:
@@ -103,7 +101,10 @@ def column_reasons(table: Any, schema: pa.Schema) -> Iterator[str]:
     ours = {one.name: one for one in Schema.from_arrow(schema).fields}
     for name, one in ours.items():
         if name not in there:
-            yield f"has no column {name}: add it to the table, or leave it out of the query"
+            yield (
+                f"has no column {name}: have it added (Ledger(…, merge_schema=True)), or leave it out of"
+                " the query"
+            )
         elif one.type != there[name].type:
             yield f"has a column {name} of another type: {there[name].type}, and the query's is {one.type}"
     for name, one in there.items():
