@@ -20,6 +20,7 @@ from bench.spark.local import connector_jars
 
 from interop.client.secured import PASSWORD, TLS, USER, SecuredKafka
 from interop.spark.applications import Application, wait_for
+from interop.spark.connect import show_batch_ends
 from interop.spark.topics import Feeder, Topic
 
 CONNECT = CACHE / "spark-connect-and-pipelines"
@@ -217,6 +218,11 @@ def over_spark_connect(folder: Path, brokers: Brokers) -> None:
     assert topic.committed("connect") == topic.ends()
 
 
+def batch_ends_over_spark_connect(folder: Path, brokers: Brokers) -> None:
+    """A batch's end, and what is refused, for clients of Spark Connect beside the server and far away."""
+    show_batch_ends(folder, brokers.coterie, connect_environment())
+
+
 def declarative_pipeline(folder: Path, brokers: Brokers) -> None:
     """The pipeline of `examples/declarative`: a table that is read by a member of a group, a view over it."""
     import pyarrow.parquet as pq
@@ -311,6 +317,7 @@ CHECKS: Mapping[str, Check] = {
     "executors-of-their-own": executors_of_their_own,
     "tls-and-sasl": over_tls_and_sasl,
     "spark-connect": over_spark_connect,
+    "batch-ends-over-spark-connect": batch_ends_over_spark_connect,
     "declarative-pipeline": declarative_pipeline,
     "histories-over-spark-connect": histories_over_spark_connect,
     "long-tests-on-coterie": long_tests,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any
@@ -12,7 +13,7 @@ from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-__all__ = ["Feeder", "Topic"]
+__all__ = ["Feeder", "Topic", "committed_by"]
 
 WITHIN_S = 60.0
 
@@ -55,15 +56,21 @@ class Topic:
 
     def committed(self, group: str) -> dict[int, int]:
         """Return the group's committed offsets."""
-        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": group, "log_level": 0})
-        asked = [Place(self.name, number) for number in range(self.partitions)]
-        found = consumer.committed(asked, timeout=WITHIN_S)
-        consumer.close()
-        return {one.partition: one.offset for one in found if one.offset >= 0}
+        return committed_by(self.options(**{"group.id": group}), self.partitions)
 
     def ends(self) -> dict[int, int]:
         """Return where each partition ends."""
         return {partition: offset + 1 for partition, offset in sorted(self.places)}
+
+
+def committed_by(options: Mapping[str, str], partitions: int) -> dict[int, int]:
+    """Return what the group of a query with these options has committed in its topic."""
+    settings = {"bootstrap.servers": options["kafka.bootstrap.servers"], "group.id": options["group.id"]}
+    consumer = Consumer({**settings, "log_level": 0})
+    asked = [Place(options["subscribe"], number) for number in range(partitions)]
+    found = consumer.committed(asked, timeout=WITHIN_S)
+    consumer.close()
+    return {one.partition: one.offset for one in found if one.offset >= 0}
 
 
 class Feeder(AbstractContextManager["Feeder"]):

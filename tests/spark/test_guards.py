@@ -96,6 +96,27 @@ def test_readers_know_of_a_listener_for_as_long_as_its_process_lives(tmp_path):
     assert not [*folder.iterdir()]
 
 
+def test_readers_of_any_jvm_know_of_a_client_of_spark_connect_for_as_long_as_it_lives(tmp_path):
+    folder = tmp_path / "readers"
+    marking = "import sys; from pathlib import Path; from coterie.spark.watched import mark_watched;"
+    marking += "print(mark_watched(None, Path(sys.argv[1])), flush=True); sys.stdin.read()"
+    command = [sys.executable, "-c", marking, str(folder)]
+
+    began_s = time.time() - 1
+    with (
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as one,
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other,
+    ):
+        assert (one.stdout.readline(), other.stdout.readline()) == ("True\n", "True\n")
+        one.kill()
+        one.wait()
+        assert is_watched(7, began_s, folder)
+        assert not is_watched(7, time.time() + 1, folder)
+        other.kill()
+    assert not is_watched(7, began_s, folder)
+    assert not [*folder.iterdir()]
+
+
 def test_a_reader_hears_which_guard_refuses_its_query(tmp_path, run):
     async def scene():
         heard = []

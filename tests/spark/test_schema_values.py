@@ -636,7 +636,7 @@ def test_a_check_may_answer_as_numpy_pandas_and_arrow_do(verdict):
     [
         (True, "a:check returns a bool: it must return a list or an array with one entry for each value"),
         ("no", "a:check returns a str: it must"),
-        (np.bool_(True), "a:check returns a bool: it must"),
+        (np.bool_(True), "a:check returns a bool_?: it must"),
         (np.array([1, 0]), "a:check says 1 of a value, a int: it must"),
     ],
 )

@@ -4,6 +4,7 @@ source     reads topics: options, the protocol between Spark's offsets and the g
 sink       writes topics, at least once or exactly once
 ledger     writes a Delta Lake table, each record once
 history    the history of every group, from segments or a live cluster
+asked_progress  the same without a listener, where Spark Connect runs foreachBatch
 listener   tells an application where its queries stand, and what their memberships are doing
 metrics    tells Prometheus the same
 whatif     every group's life under other settings
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 def watch(spark: "SparkSession") -> None:
     """Have the offsets of each batch committed when it is done, not when the next is planned: for all queries
-    of a session, from now on. Over Spark Connect from another machine nothing changes.
+    of a session, from now on. Over Spark Connect from another machine it only stops those that are refused.
     """
     from coterie.spark.listener import watch
 

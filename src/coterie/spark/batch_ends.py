@@ -3,7 +3,7 @@ listener. Spark tells a listener at once, and the reader only when it plans.
 
 The reader stays the only one who commits. A listener sends the plan's number to a socket that the batch's
 offset document names; nobody waits for that, and nothing is lost where it does not arrive. Both are processes
-of one user on one machine: over Spark Connect from elsewhere, batches are committed with the next plan.
+of one user on one machine: with a listener over Spark Connect elsewhere the next plan commits.
 """
 
 import asyncio

@@ -77,12 +77,13 @@ class BatchEndListener(StreamingQueryListener):
         self, progress: StreamingQueryProgress, documents: Sequence[Mapping[str, Any]], refusal: QueryRefused
     ) -> None:
         """Have the query fail when it asks for its next batch; or stop it, if that takes long."""
-        for document in documents:
-            tell_refusal(document, refusal.guard)
+        heard = [tell_refusal(document, refusal.guard) for document in documents]
         if progress.runId not in self._refused:
             self._refused.add(progress.runId)
             log.error("query %s is refused: %s", progress.name or progress.id, refusal)
-            timer = threading.Timer(FAILS_WITHIN_S, stop_run, [str(progress.id), str(progress.runId)])
+            run = [self.spark, str(progress.id), str(progress.runId)]
+            # No reader that hears of it, over Spark Connect from another machine, fails by itself.
+            timer = threading.Timer(FAILS_WITHIN_S if any(heard) else 0, stop_run, run)
             timer.daemon = True
             timer.start()
 
@@ -95,24 +96,33 @@ class BatchEndListener(StreamingQueryListener):
 
 
 def note_that_queries_are_watched() -> None:
-    """Have readers wait for what is found of their first batch; over Spark Connect they cannot."""
+    """Have readers on this machine wait for what is found of their first batch."""
     with suppress(Exception):  # it is Spark's inside: without it the listener is heard all the same
-        jvm = jvm_of_session()
-        if jvm is not None:
-            mark_watched(jvm)
+        mark_watched(jvm_of_session())
 
 
-def stop_run(query: str, run: str) -> None:
-    """Stop a run of a query that has not ended by itself; a later one may be well. Over Spark Connect nothing
-    is done.
-    """
+def over_connect(session: Any) -> bool:
+    """Return whether a session is a client's of Spark Connect, which has no JVM."""
     try:
-        session: Any = SparkSession._instantiatedSession
+        return session._jsparkSession is None
+    except (AttributeError, PySparkException):
+        return True
+
+
+def stop_run(session: Any, query: str, run: str) -> None:
+    """Stop a run of a query that has not ended by itself; a later one may be well."""
+    try:
+        if session is not None and over_connect(session):
+            there = session.streams.get(query)
+            if there is not None and there.runId == run:
+                there.stop()
+            return
+        session = SparkSession._instantiatedSession
         query_id = session._jvm.java.util.UUID.fromString(query)
         running = session._jsparkSession.sharedState().activeStreamingQueries().get(query_id)
         if running is not None and str(running.runId()) == run:
             running.stop()
-    except Exception as error:  # noqa: BLE001  as above
+    except Exception as error:  # noqa: BLE001  as above; a server that is gone has no query
         log.debug("query %s is not stopped: %r", query, error)
 
 
@@ -122,10 +132,8 @@ WATCHED: set[str] = set()
 
 def watch(spark: SparkSession) -> None:
     """Have the batches of all queries of a session committed as soon as they are done. Once is enough."""
-    try:
-        session = str(spark._jsparkSession.sessionUUID())
-    except (AttributeError, PySparkException):  # over Spark Connect
-        session = str(getattr(spark, "session_id", id(spark)))
+    own: Any = spark
+    session = own.session_id if over_connect(own) else str(own._jsparkSession.sessionUUID())
     note_that_queries_are_watched()
     if session not in WATCHED:
         spark.streams.addListener(BatchEndListener())
@@ -135,8 +143,11 @@ def watch(spark: SparkSession) -> None:
 def watch_query(batch: DataFrame, query: str | None, *, stateful: Callable[[], bool]) -> None:
     """Watch the session whose query a batch of `foreachBatch` is of: the batch's own is a copy, whose
     listeners hear nothing. Raise `QueryRefused` if the query must not be in its group, before it has written
-    anything; whether it is `stateful` is asked of members alone. Over Spark Connect nothing is done.
+    anything; whether it is `stateful` is asked of members alone. Over Spark Connect that is not known yet.
     """
+    if over_connect(batch.sparkSession):
+        note_that_queries_are_watched()
+        return
     documents: list[Mapping[str, Any]] = []
     try:
         own: Any = batch.sparkSession

@@ -17,14 +17,21 @@ HELD: dict[Path, int] = {}
 """The files that this process holds, which are let go of when it ends, however."""
 
 
-def mark_path(jvm: int, folder: Path | None = None) -> Path:
-    """Return the path of the file that says that somebody watches the queries of a JVM."""
-    return (folder or readers_folder()) / f"watched-{jvm}"
+CLIENT = "watched-client-"
 
 
-def mark_watched(jvm: int, folder: Path | None = None) -> bool:
+def mark_path(jvm: int | None, folder: Path | None = None) -> Path:
+    """Return the path of the file that says that somebody watches the queries of a JVM; None: those of a
+    Spark Connect server, whose client this process is.
+    """
+    name = f"{CLIENT}{os.getpid()}" if jvm is None else f"watched-{jvm}"
+    return (folder or readers_folder()) / name
+
+
+def mark_watched(jvm: int | None, folder: Path | None = None) -> bool:
     """Return whether readers that a JVM starts about now know that their queries are watched: listeners say
-    so whenever a query of theirs starts, as there may be others of which none hears.
+    so whenever a query of theirs starts, as there may be others of which none hears. A client of Spark
+    Connect does not know the server's JVM (None), and says so to all of this user's on this machine.
     """
     path = mark_path(jvm, folder)
     if path in HELD:
@@ -33,17 +40,22 @@ def mark_watched(jvm: int, folder: Path | None = None) -> bool:
         return True
     with suppress(OSError):
         # Another process of the application may have said so.
-        if CAN_HOLD and own_folder(path.parent) and not is_watched(jvm, 0.0, folder):
+        if CAN_HOLD and own_folder(path.parent) and not says(path, 0.0):
             HELD[path] = hold(path)
             return True
     return False
 
 
 def is_watched(jvm: int, since_s: float, folder: Path | None = None) -> bool:
-    """Return whether somebody has said since then that queries of a JVM are watched, and still lives; a file
-    that nobody holds any more is removed.
+    """Return whether somebody has said since then that queries of a JVM are watched, and still lives: its
+    application, or a client of Spark Connect, which may be another server's.
     """
     path = mark_path(jvm, folder)
+    return any(says(one, since_s) for one in (path, *path.parent.glob(f"{CLIENT}*[0-9]")))
+
+
+def says(path: Path, since_s: float) -> bool:
+    """Return whether a file has said so since then; one that nobody holds any more is removed."""
     if not CAN_HOLD:
         return False
     with suppress(OSError), path.open("r+") as file:

@@ -96,7 +96,8 @@ class Ledger:
         """
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        from coterie.spark.listener import watch_query
+        from coterie.spark.asked_progress import ask_for_progress
+        from coterie.spark.listener import over_connect, watch_query
 
         schema = deltas(to_arrow_schema(batch.schema, timezone="UTC"))
         refuse_without_place(schema.names)
@@ -106,7 +107,11 @@ class Ledger:
             self._watched = True
         self._rules.refuse_query(query)
 
-        return self._write(SparkTasks(batch), schema, query=query, number=batch_id, from_state=keeps_state)
+        tasks = SparkTasks(batch)
+        outcome = self._write(tasks, schema, query=query, number=batch_id, from_state=keeps_state)
+        if over_connect(batch.sparkSession):
+            ask_for_progress(batch.sparkSession, batch_id)
+        return outcome
 
     def append(self, rows: pa.Table) -> Outcome:
         """Write rows that come from elsewhere than Spark, by the same account; return what became of them."""

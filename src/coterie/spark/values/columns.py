@@ -225,9 +225,8 @@ def reasons_of(verdict: Any, count: int, name: str) -> Mapping[int, str]:
 
 def verdict_of(verdict: Any, name: str) -> Sequence[Any]:
     """Return the answer of a check, as Python has it, of arrays of pyarrow, numpy and pandas, too."""
-    for as_list in ("to_pylist", "tolist"):
-        if hasattr(verdict, as_list):
-            verdict = getattr(verdict, as_list)()
+    if hasattr(verdict, "to_pylist"):
+        verdict = verdict.to_pylist()
     if isinstance(verdict, str | bytes) or not isinstance(verdict, Iterable):
         raise BadValue(f"{name} returns {article(verdict)}: {WANTED}")
     return [one.item() if isinstance(one, np.generic) else one for one in verdict]
