@@ -13,6 +13,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from coterie.spark.options import BadOption
 from coterie.spark.source.options import parse
@@ -36,6 +38,7 @@ from coterie.spark.values.unknown_ids import (
     UnknownIds,
 )
 from coterie.spark.values.value_format import ValueFormat
+from coterie.spark.values.wire import NO_ID, headers_of
 
 from .small_registry import USER, running_registry, written
 
@@ -333,6 +336,21 @@ def test_a_null_stays_null_and_is_no_dead_letter(registry, five, tmp_path):
     assert decoded(made, None, written(five[0], FIRST, VALUES[0]), None) == ([None, WANTED[0], None], {})
     assert decoded(made, None) == ([None], {})
     assert decoded(made) == ([], {})
+
+
+@given(
+    st.lists(
+        st.none() | st.binary(max_size=7) | st.binary(max_size=7).map(lambda end: b"\0" + end), max_size=9
+    ),
+    st.integers(0, 3),
+)
+def test_the_ids_before_values_are_those_that_one_reads_of_each(values, first):
+    ids, strange = headers_of(pa.array(values, pa.binary()).slice(first))
+
+    for one, found, is_strange in zip(values[first:], ids.tolist(), strange.tolist(), strict=True):
+        framed = one is not None and len(one) >= 5 and one[0] == 0 and one[1] < 128
+        assert found == (int.from_bytes(one[1:5], "big") if framed else NO_ID)
+        assert is_strange == (one is not None and not framed)
 
 
 def test_a_part_of_a_batch_is_decoded_as_what_it_is(registry, five, tmp_path):

@@ -138,7 +138,8 @@ class ValueDecoder:
         """Return the values in the order of their records, those of each schema decoded together."""
         pieces: list[pa.Array] = []
         order: list[npt.NDArray[np.int64]] = []
-        for schema_id in np.unique(ids).tolist():
+        of_one = len(ids) and bool((ids == ids[0]).all())  # as good as always, and nothing to be sorted for
+        for schema_id in [int(ids[0])] if of_one else np.unique(ids).tolist():
             places = np.flatnonzero(ids == schema_id)
             order.append(places)
             if schema_id == NO_ID:
