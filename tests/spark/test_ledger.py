@@ -17,15 +17,13 @@ from hypothesis import strategies as st
 
 from coterie.base.ids import TopicPartition
 from coterie.client.errors import MissingLibrary
-from coterie.spark.ledger.batch import (
-    Outcome,
-)
 from coterie.spark.ledger.files import refuse_missing, writer_to
 from coterie.spark.ledger.layout import Layout
 from coterie.spark.ledger.ledger import (
     Ledger,
 )
 from coterie.spark.ledger.location import TableLocation
+from coterie.spark.ledger.outcome import Outcome
 from coterie.spark.ledger.tables import (
     LedgerError,
     refuse_other_writers,

@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coterie.base.ids import TopicPartition
-from coterie.spark.ledger.batch import Outcome
 from coterie.spark.ledger.layout import bounds_of, columns_in, measured
 from coterie.spark.ledger.ledger import Ledger
+from coterie.spark.ledger.outcome import Outcome
 from coterie.spark.ledger.tables import LedgerError
 
 from .test_ledger import held, rows

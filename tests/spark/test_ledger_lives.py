@@ -14,6 +14,7 @@ import random
 import shutil
 from collections import Counter
 from collections.abc import Iterable
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -62,9 +63,10 @@ class Danger:
 
     def commit(self, table, *given, **more):
         """The library's commit, with what may come before and after."""
-        rival, self.rival = self.rival, None
-        if rival is not None:
-            rival()
+        if given[0] if given else more["actions"]:
+            rival, self.rival = self.rival, None
+            if rival is not None:
+                rival()
         self.effect()
         commit_for_real(table, *given, **more)
         self.effect()
@@ -102,6 +104,8 @@ def danger(monkeypatch, caplog):
     monkeypatch.setattr(DeltaTable, "create_write_transaction", lambda *a, **b: danger.commit(*a, **b))
     monkeypatch.setattr("coterie.spark.ledger.batch.LONGEST_PAUSE_MS", 0)
     monkeypatch.setattr("coterie.spark.ledger.batch.FIRST_PAUSE_MS", 0)
+    monkeypatch.setattr("coterie.spark.ledger.upkeep.CLOCKS_DIFFER_MS", -1_000)  # what is there now is old
+    monkeypatch.setattr(Account, "longest_batch_ms", lambda _: 0)
     return danger
 
 
@@ -164,7 +168,7 @@ class Life:
 
     def step(self) -> None:
         """Something happens."""
-        what = self.chance.choice(["batch", "batch", "race", "lost", "crash", "crash", "tidy"])
+        what = self.chance.choice(["batch", "batch", "race", "lost", "crash", "crash", "tidy", "cleaned"])
         batch, number = self.batch(), self.chance.randrange(2)
         self.story.append((what, number, batch))
         danger = self.danger
@@ -179,6 +183,9 @@ class Life:
             return
         if what == "race":
             self.race(number, batch)
+            return
+        if what == "cleaned":
+            self.cleaned_beneath(number, batch)
             return
         self.write(self.ledgers[number], batch)
 
@@ -211,6 +218,28 @@ class Life:
         self.danger.rival = None
         self.agrees(self.there)
 
+    def cleaned_beneath(self, number: int, batch: list[tuple[int, int]]) -> None:
+        """Leftovers are removed, the batch's files taken for such: it commits nothing, and is run again."""
+        removed = []
+
+        def clean() -> None:
+            removed.append(self.ledgers[1 - number].clean(timedelta(0)))
+
+        self.danger.rival = clean
+        try:
+            self.ledgers[number].append(rows(*((n, offset, offset + 1) for n, offset in batch)))
+        except LedgerError:
+            assert removed or self.late == "refuse", "nothing was removed, and the batch refused"
+            self.agrees(Counter(self.there))
+        else:
+            assert not removed, "files that were removed are in the table"
+            self.there |= Counter(batch)
+            for n, offset in batch:
+                self.given[n] = max(self.given[n], offset + 1)
+        self.danger.rival = None
+        self.agrees(self.there)
+        self.write(self.ledgers[number], batch)
+
     def crash(self, number: int, batch: list[tuple[int, int]]) -> None:
         """The process dies at one of its effects; the batch is there whole, or not at all."""
         self.danger.crash_at = self.chance.randrange(1, 12)
@@ -229,11 +258,13 @@ class Life:
         """What looks after a table between batches."""
         if not self.folder.joinpath("_delta_log").exists():
             return
-        table = DeltaTable(str(self.folder))
         if self.chance.random() < 0.5:
-            table.optimize.compact()
+            self.ledgers[0].optimize(sort_by=self.chance.choice([[], ["offset"]]))
         if self.chance.random() < 0.5:
-            table.create_checkpoint()
+            DeltaTable(str(self.folder)).create_checkpoint()
+        if self.chance.random() < 0.5:
+            self.ledgers[1].clean(timedelta(0))
+            assert self.ledgers[1]._upkeep().leftovers() == 0
         if self.chance.random() < 0.5:
             DeltaTable(str(self.folder)).vacuum(0, dry_run=False, enforce_retention_duration=False)
         self.agrees(self.there)
@@ -302,10 +333,16 @@ def forgets_the_account_in_a_commit(monkeypatch):
     )
 
 
+def commits_files_that_were_cleaned_away(monkeypatch):
+    """A batch does not ask whether leftovers were removed since it has begun."""
+    monkeypatch.setattr(Batch, "_refuse_cleaned", lambda self, account: None)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "fault",
     [
+        commits_files_that_were_cleaned_away,
         deletes_what_it_has_named,
         takes_all_below_for_replays,
         writes_all_below,

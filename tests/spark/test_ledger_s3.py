@@ -16,12 +16,10 @@ import pytest
 from deltalake import DeltaTable
 
 from coterie.base.ids import TopicPartition
-from coterie.spark.ledger.batch import (
-    Outcome,
-)
 from coterie.spark.ledger.ledger import (
     Ledger,
 )
+from coterie.spark.ledger.outcome import Outcome
 from coterie.spark.ledger.tables import (
     LedgerError,
 )

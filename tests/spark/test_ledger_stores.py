@@ -18,8 +18,8 @@ from email.utils import formatdate
 import pytest
 from deltalake import DeltaTable
 
-from coterie.spark.ledger.batch import Outcome
 from coterie.spark.ledger.ledger import Ledger
+from coterie.spark.ledger.outcome import Outcome
 
 from .small_s3 import small_s3
 from .test_ledger import rows

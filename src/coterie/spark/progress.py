@@ -10,6 +10,7 @@ from uuid import UUID
 from pyspark.sql.streaming.listener import SourceProgress, StreamingQueryProgress
 
 from coterie.base.ids import TopicPartition
+from coterie.spark.ledger.outcome import LedgerProgress, progress_of_batch
 from coterie.spark.source.offsets import UNKNOWN, GroupDocument, Rebalance, Report, read_plain
 
 MEMBERS = {"group", "ranges", "owned"}
@@ -44,6 +45,8 @@ class QueryProgress:
     one of its partition.
     """
     stateful: bool = False
+    ledger: LedgerProgress | None = None
+    """What became of the batch in a `Ledger`'s table, if one of this process has written it."""
 
     @property
     def group(self) -> str:
@@ -150,6 +153,7 @@ def source_of(source: SourceProgress, progress: StreamingQueryProgress) -> Query
         "planned_at": progress.timestamp,
         "oldest": {} if report is None else report.oldest,
         "stateful": bool(progress.stateOperators),
+        "ledger": progress_of_batch(progress.id, progress.batchId),
     }
     if end is not None and is_members(end):
         document = GroupDocument.of(end, group=end["group"])

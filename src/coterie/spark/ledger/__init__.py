@@ -4,11 +4,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from coterie.spark.ledger.batch import (
-        Outcome,
-    )
     from coterie.spark.ledger.ledger import (
         Ledger,
+    )
+    from coterie.spark.ledger.outcome import (
+        Outcome,
     )
     from coterie.spark.ledger.tables import (
         LedgerError,
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["Ledger", "LedgerError", "Outcome"]
 
 
-HOMES = {"Ledger": "ledger", "LedgerError": "tables", "Outcome": "batch"}
+HOMES = {"Ledger": "ledger", "LedgerError": "tables", "Outcome": "outcome"}
 
 
 def __getattr__(name: str) -> Any:

@@ -30,6 +30,10 @@ from coterie.spark.ledger.tables import LedgerError
 ONLY_GROUP = "coterie/only-group"
 """Whose rows the table has: a number of the one group, or 0 for several."""
 SEVERAL = 0
+COMPACTED, CLEANED, LONGEST_BATCH = "coterie/compacted", "coterie/cleaned", "coterie/longest-batch"
+"""At which version the table was compacted; in ms up to when leftovers were removed, and how long a batch has
+taken at most.
+"""
 PARTED = "partition."
 """Before the names of a table's partition columns, where the library tells of its files."""
 ASKED_AT_ONCE = 50
@@ -94,14 +98,30 @@ class Account:
         self._refuse_mixed({at: bounds[at] for at, marks in found.items() if not marks.all()})
         return {at: wanted[at][marks] for at, marks in found.items()}
 
+    def compacted(self) -> int:
+        """Return the version at which the table was compacted last."""
+        return self._noted(COMPACTED) or 0
+
+    def cleaned_ms(self) -> int:
+        """Return the time up to which files that no commit names may be gone, in ms since 1970."""
+        return self._noted(CLEANED) or 0
+
+    def longest_batch_ms(self) -> int:
+        """Return the time that a batch has taken at most, until its commit."""
+        return self._noted(LONGEST_BATCH) or 0
+
+    def longest_note(self, taken_ms: int) -> dict[str, int]:
+        """Return the transaction that says that a batch has taken so long; {} if one has taken longer."""
+        return {LONGEST_BATCH: taken_ms} if taken_ms > self.longest_batch_ms() else {}
+
     @property
-    def _alone(self) -> bool:
+    def alone(self) -> bool:
         """Whether all rows are this group's."""
         return self._noted(ONLY_GROUP) in (None, number_of(self._group))
 
     def _rows(self, bounds: Bounds) -> Iterator[tuple[TopicPartition, Offsets]]:
         """Yield the offsets of our rows of partitions, each from one offset to another, by partition."""
-        if not self._alone:
+        if not self.alone:
             # Whose rows these are is told by the names of their files only.
             store = self._place.store()
             for one in self._overlapping(bounds):
@@ -119,7 +139,7 @@ class Account:
 
     def _refuse_mixed(self, bounds: Bounds) -> None:
         """Raise LedgerError if our rows may be in files that do not say whose they are."""
-        if not bounds or self._alone or all(map(TAGGED.fullmatch, map(name_of, self._overlapping(bounds)))):
+        if not bounds or self.alone or all(map(TAGGED.fullmatch, map(name_of, self._overlapping(bounds)))):
             return
         at, (first, last) = next(iter(bounds.items()))
         raise LedgerError(

@@ -28,6 +28,7 @@ from coterie.spark.ledger.files import (
 )
 from coterie.spark.ledger.layout import Layout
 from coterie.spark.ledger.location import TableLocation, deltalake
+from coterie.spark.ledger.outcome import Outcome
 from coterie.spark.ledger.tables import LedgerError, refuse_other_writers, refuse_table
 from coterie.spark.ledger.tasks import CutOrder, Cutter, OffsetRuns, Tasks, cut
 
@@ -51,21 +52,8 @@ class TableMemory:
     """What we have committed: a table that has less has lost it."""
     version: int | None = None
     """Up to which version of the table we know who has committed."""
-
-
-class Outcome(NamedTuple):
-    """What became of a batch's rows."""
-
-    written: int
-    """Rows that are in the table by this call, late ones among them."""
-    replayed: int
-    """Rows that the table had already, and that were left out."""
-    late: int
-    """Rows below what was accounted for that the table did not have, and that were written."""
-
-    def plus(self, other: "Outcome") -> "Outcome":
-        """Return both together."""
-        return Outcome(*(mine + yours for mine, yours in zip(self, other, strict=True)))
+    leftovers: int | None = None
+    """How many there were when they were counted last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +127,7 @@ class Batch:
         from_state: Callable[[], bool] = lambda: False,
         of_letters: bool = False,
     ) -> None:
+        self.begun_ms = int(time.time() * 1000)
         self._place, self._group, self._rules, self._layout = place, group, rules, layout
         self._known, self._query, self._number = known, query, number
         self._from_state = from_state
@@ -149,6 +138,8 @@ class Batch:
         self._made: set[str] = set()
         self._named: set[str] = set()
         """Files that a commit has named. It may be in the log, whatever was heard: they are never deleted."""
+        self.committed = False
+        """Whether there was something to commit, and it is through."""
 
     def account(self, partitions: Iterable[TopicPartition]) -> Account:
         """Return the table's account as of now; raise LedgerError if it has lost what we have committed."""
@@ -180,10 +171,12 @@ class Batch:
                 continue
             refuse_table(self._place.uri, account.table, self._layout.schema, self._layout.partition_by)
             self._refuse_other_writers(account)
+            self._refuse_cleaned(account)
             left = self._left(account, left, tasks)
             files = [one.file for one in left if one.file is not None]
             refused = self._refused(account, files) if files else None
             if refused is None:
+                self.committed = bool(files)
                 self._tidy(files)
                 return self._outcome(left)
             time.sleep(backoff.next_ms() / 1000)
@@ -203,6 +196,15 @@ class Batch:
             options = self._place.options or {}
             refuse_other_writers(self._place.uri, options, found, self._rules.other_writers)
         known.version = now
+
+    def _refuse_cleaned(self, account: Account) -> None:
+        """Raise LedgerError if files that we have written may have been taken for leftovers."""
+        if account.cleaned_ms() >= self.begun_ms:
+            raise LedgerError(
+                f"table {self._place.uri}: what was written before this batch had taken so long was removed"
+                " (Ledger.clean): give clean a greater older_than. Nothing of this batch is written; it can"
+                " be run again"
+            )
 
     def _opened(self) -> Any:
         """Return the table as it is now; made first, if it is to be."""
@@ -370,7 +372,7 @@ class Batch:
 
     def _notes(self, account: Account, files: Sequence[WrittenFile]) -> dict[str, int]:
         """Return the commit's transactions: how far the table has each partition, and the batch's number."""
-        notes = account.claim()
+        notes = account.claim() | account.longest_note(int(time.time() * 1000) - self.begun_ms)
         for span in (each for one in files for each in one.spans):
             app = account.app_id(span.at)
             notes[app] = max(notes.get(app, 0), account.reached(span.at), span.last + 1)

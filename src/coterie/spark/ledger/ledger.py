@@ -10,16 +10,19 @@ that another member, or the same one before a crash, has written in whole or in 
 lies below and is not in the table is no replay: the batch fails, unless the ledger was told to write it.
 """
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
 
 from coterie.base.ids import TopicPartition
-from coterie.spark.ledger.batch import Batch, Outcome, Rules, TableMemory
+from coterie.spark.ledger.batch import Batch, Rules, TableMemory
 from coterie.spark.ledger.files import (
     DEAD_LETTER,
+    WrittenFile,
     deltas,
     letters_schema,
     refuse_without_place,
@@ -28,9 +31,13 @@ from coterie.spark.ledger.files import (
     writer_to_both,
 )
 from coterie.spark.ledger.layout import Layout
-from coterie.spark.ledger.location import TableLocation
+from coterie.spark.ledger.location import TableLocation, deltalake
+from coterie.spark.ledger.outcome import LedgerProgress, Outcome, note_batch
 from coterie.spark.ledger.tables import LedgerError
 from coterie.spark.ledger.tasks import OwnTasks, SparkTasks, Tasks
+from coterie.spark.ledger.upkeep import Upkeep
+
+logger = logging.getLogger("coterie.spark")
 
 QUERY = "sql.streaming.queryId"
 STATE = "StateStore"
@@ -47,6 +54,7 @@ class Ledger:
     (`deadLetterColumn`), in a commit of its own before that of the others.
     `partition_by`: columns by which the table is partitioned, if it is made; one that is there is as it is.
     `merge_schema`: whether columns of the rows that the table lacks are added to it.
+    `compact_every`: after so many commits to the table, whoever's, its small files are merged.
     `other_writers`: engines that may commit to a table on S3, too, by the beginning of the names that they
     give themselves in its log, such as `Apache-Spark`.
     """
@@ -61,6 +69,7 @@ class Ledger:
         dead_letters: str | None = None,
         partition_by: Sequence[str] | None = None,
         merge_schema: bool = False,
+        compact_every: int | None = None,
         other_writers: Sequence[str] = (),
         storage_options: Mapping[str, str] | None = None,
     ) -> None:
@@ -70,6 +79,9 @@ class Ledger:
         if isinstance(partition_by, str):
             raise LedgerError(f"partition_by takes a list of columns, not {partition_by!r}")
         self._partition_by = None if partition_by is None else (*partition_by,)
+        if compact_every is not None and compact_every < 1:
+            raise LedgerError(f"compact_every is a number of commits, not {compact_every}")
+        self._compact_every = compact_every
         self._known = TableMemory()
         self._watched = False
         self.dead_letters: Ledger | None = None
@@ -83,7 +95,7 @@ class Ledger:
             if dead_letters.rstrip("/") == table.rstrip("/"):
                 raise LedgerError("dead_letters needs a table of its own")
             more: dict[str, Any] = {"once": once, "late": late, "merge_schema": merge_schema}
-            more |= {"other_writers": other_writers}
+            more |= {"other_writers": other_writers, "compact_every": compact_every}
             self.dead_letters = Ledger(dead_letters, group=group, storage_options=storage_options, **more)
         self.outcome = Outcome(0, 0, 0)
         """What became of all the rows that this object was given."""
@@ -137,8 +149,9 @@ class Ledger:
         if self.dead_letters is not None:
             return self._write_both(tasks, schema, self.dead_letters, **more)
         layout = self._layout(schema)
+        ours = self._batch(layout, **more)
         files = tasks.write(writer_to(self._place, tag_of(self.group), layout))
-        return self._counted(self._batch(layout, **more).commit(files, tasks))
+        return self._commit(ours, files, tasks, **more)
 
     def _write_both(self, tasks: Tasks, schema: pa.Schema, dead: "Ledger", **more: Any) -> Outcome:
         """Write rows to two tables, in one pass and two commits: first what is dead, then all else."""
@@ -149,11 +162,59 @@ class Ledger:
         dead._place.make()
         letters = dead._layout(letters_schema(schema))
         rest = self._layout(schema.remove(schema.get_field_index(DEAD_LETTER)))
-        files = tasks.write(writer_to_both(self._place, rest, dead._place, letters, tag_of(self.group)))
         ours, theirs = self._batch(rest, **more), dead._batch(letters, **more, of_letters=True)
         ours.other, theirs.other = theirs, ours
-        dead._counted(theirs.commit([one for one in files if one.dead], tasks))
-        return self._counted(ours.commit([one for one in files if not one.dead], tasks))
+        files = tasks.write(writer_to_both(self._place, rest, dead._place, letters, tag_of(self.group)))
+        dead._commit(theirs, [one for one in files if one.dead], tasks)
+        return self._commit(ours, [one for one in files if not one.dead], tasks, **more)
+
+    def _commit(
+        self,
+        batch: Batch,
+        files: Sequence[WrittenFile],
+        tasks: Tasks,
+        *,
+        query: str | None = None,
+        number: int = -1,
+        **_: Any,
+    ) -> Outcome:
+        """Commit a batch, and tell whoever watches its query; then compact the table, if it is time to."""
+        outcome = self._counted(batch.commit(files, tasks))
+        if self._compact_every is not None and batch.committed:
+            self._compact(self._compact_every)
+        if query is not None:
+            note_batch(query, number, LedgerProgress(outcome, self._known.leftovers))
+        return outcome
+
+    def _compact(self, every: int) -> None:
+        """Merge small files if it is time to; where that fails the batch is in the table all the same."""
+        library, upkeep = deltalake(), self._upkeep()
+        try:
+            if upkeep.compact_if_due(every):
+                self._known.leftovers = upkeep.leftovers()
+        except (LedgerError, library.exceptions.DeltaError, OSError) as error:
+            logger.warning("ledger %s is not compacted; it will be tried again: %s", self._place.uri, error)
+
+    def optimize(self, *, sort_by: Sequence[str] = (), target_size: int | None = None) -> dict[str, Any]:
+        """Merge small files, up to a size in bytes; return the library's figures.
+
+        With `sort_by` all rows are sorted by these columns, so that whoever filters by them reads few files.
+        The account stays as it is, and so do rows: others may write meanwhile.
+        """
+        return self._upkeep().optimize(sort_by, target_size)
+
+    def clean(self, older_than: timedelta = timedelta(days=7)) -> int:
+        """Remove files of failed tasks and batches that are older; return their number.
+
+        A batch that takes longer than this fails, and is to be run again; less than a batch has taken is
+        refused.
+        """
+        removed = self._upkeep().clean(older_than)
+        self._known.leftovers = self._upkeep().leftovers()
+        return removed
+
+    def _upkeep(self) -> Upkeep:
+        return Upkeep(self._place, self.group)
 
     def _layout(self, schema: pa.Schema) -> Layout:
         """Return the layout of rows of this schema: the table's, if it is there."""
