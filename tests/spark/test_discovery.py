@@ -25,7 +25,7 @@ def python(code, *, blocked=(), **environment):
         [sys.executable, "-c", BLOCK.format(blocked=tuple(blocked)) + code],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
         env={"PATH": "/usr/bin:/bin", "PYTHONPATH": os.environ.get("PYTHONPATH", ""), **environment},
     )
@@ -87,3 +87,22 @@ def test_numba_s_cache_goes_to_a_folder_of_ours_where_the_package_is_read_only(t
 
     assert Path(said).parent == tmp_path
     assert Path(said).stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.slow
+def test_what_was_compiled_before_the_package_became_read_only_is_not_compiled_again(tmp_path):
+    """numba leaves a cache alone that it cannot write to; an image's or archive's is copied from."""
+    kept = python("from coterie.arrow.precompile import main; main()")
+    said = python(
+        "import os; real = os.access\n"
+        "os.access = lambda path, mode: 'coterie/arrow' not in str(path) and real(path, mode)\n"
+        "from coterie.arrow.precompile import precompile\n"
+        "from coterie.arrow import compiled, outgoing_compiled\n"
+        "precompile()\n"
+        "for kernel in (compiled.read, outgoing_compiled.write):\n"
+        "    print(sum(kernel.stats.cache_hits.values()), sum(kernel.stats.cache_misses.values()))",
+        TMPDIR=str(tmp_path),
+    )
+
+    assert kept.startswith("compiled: ")
+    assert said.splitlines() == ["1 0", "1 0"]

@@ -1,10 +1,12 @@
 """What compiled code here has in common: numba with a cache that can be trusted, and varints.
 
 Importing this module needs numba, which the extra `spark` brings: else it is an ImportError that says so.
-Compiled code is cached beside its source, or in a temporary folder of ours where that is read-only.
+Compiled code is cached beside its source, or in a temporary folder of ours where that is read-only: numba
+takes no cache that it cannot write to, so what was compiled before is copied there.
 """
 
 import os
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -13,21 +15,38 @@ import numpy as np
 try:
     import numba
     from numba.core import config
+    from numba.core.caching import _CacheLocator
 except ImportError as error:
     raise ImportError(f"columns need numba ({error}); pip install 'coterie[spark]'") from error
 
 from coterie.arrow.folders import own_folder
 from coterie.arrow.memory import get8, put8
 
+PACKAGED = Path(__file__).parent / "__pycache__"
+"""Where compiled code is kept if the package can be written to, as when an image is built."""
+
 
 def choose_cache() -> None:
     """Send numba's cache to a temporary folder of ours where the package's folder is read-only."""
-    here = Path(__file__).parent
-    if os.environ.get("NUMBA_CACHE_DIR") or os.access(here, os.W_OK):
+    if os.environ.get("NUMBA_CACHE_DIR") or os.access(PACKAGED.parent, os.W_OK):
         return
     folder = Path(tempfile.gettempdir()) / f"coterie-numba-{os.getuid()}"
     folder = folder if own_folder(folder) else Path(tempfile.mkdtemp(prefix="coterie-numba-"))
     config.CACHE_DIR = str(folder)  # type: ignore[attr-defined]
+    subfolder = _CacheLocator.get_suitable_cache_subpath(__file__)  # type: ignore[no-untyped-call]
+    bring(PACKAGED, folder / subfolder)
+
+
+def bring(packaged: Path, cache: Path) -> None:
+    """Copy compiled code into a cache that lacks it. Others may do so, and read there, at the same time."""
+    cache.mkdir(mode=0o700, exist_ok=True)
+    # An index (nbi) names its code (nbc), which has to be there first.
+    for kind in ("nbc", "nbi"):
+        for code in packaged.glob(f"*.{kind}"):
+            if not (cache / code.name).exists():
+                copy = cache / f"{code.name}.{os.getpid()}"
+                shutil.copyfile(code, copy)
+                copy.replace(cache / code.name)
 
 
 choose_cache()
