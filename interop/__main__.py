@@ -76,6 +76,7 @@ BY_NAME = (
     "registry",
     "spark_brokers",
     "spark_kills",
+    "spark_cluster",
     "history",
     "ledger_azure",
 )
@@ -89,6 +90,7 @@ BY_CHANCE = (
     "exactly_once",
     "ledger_s3",
     "postgres",
+    "spark_cluster",
 )
 MOST_AGAIN = 3  # suites; where more have failed it is no moment of a busy machine
 LANES = 2  # suites at once: most of a suite is waiting
@@ -98,6 +100,7 @@ LONGER_S = {
     "first_run": 7200,
     "pythons": 3600,
     "simulator": 3000,
+    "spark_cluster": 7200,
     "consistency": 7200 if "RUNS" in os.environ else SUITE_S,
 }
 ENDS_WITHIN_S = 5.0  # standard error, which a server that a suite has left behind may hold open

@@ -2,14 +2,16 @@
 What that client asks of Google's store is the same, but for the condition's name.
 
 It knows what that client asks: conditional PUT, GET with ranges, HEAD, lists, multipart uploads. It can lose
-the answer to a PUT that has taken effect, or the object itself, as a real one may. It is a process of its own
-(`python small_s3.py [HOST:PORT]`), as that client keeps Python's lock while it waits.
+the answer to a PUT that has taken effect, or the object itself, and have troubles by chance, as a real one
+may. It is a process of its own (`python small_s3.py [BEHIND [LISTEN]]`, both HOST:PORT), as that client keeps
+Python's lock while it waits.
 """
 
 from __future__ import annotations
 
 import http.client
 import json
+import random
 import re
 import subprocess
 import sys
@@ -26,6 +28,11 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape, unescape
 
 CONTROL = "/-control"
+# What may befall a request, and what is said then; who lost an answer hears nothing.
+SLOW_DOWN = 503, {}, b"<Error><Code>SlowDown</Code></Error>"
+CONFLICT = 409, {}, b"<Error><Code>ConditionalRequestConflict</Code></Error>"
+INTERNAL = 500, {}, b"<Error><Code>InternalError</Code></Error>"
+REFUSED = {"503": SLOW_DOWN, "409": CONFLICT}
 Answer = tuple[int, dict[str, str], bytes]
 
 
@@ -34,8 +41,10 @@ class Server(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, behind: str | None) -> None:
-        super().__init__(("127.0.0.1", 0), Requests)
+    request_queue_size = 128
+
+    def __init__(self, behind: str | None, listen: tuple[str, int] = ("127.0.0.1", 0)) -> None:
+        super().__init__(listen, Requests)
         self.behind = behind
         self.objects: dict[str, bytes] = {}
         self.uploads: dict[str, dict[int, bytes]] = {}
@@ -45,7 +54,23 @@ class Server(ThreadingHTTPServer):
             "lose_object": None,  # a pattern: what such requests have made is gone at once
             "lost": [],
             "deleted": [],
+            # How likely each is to befall a request: "500" after a PUT's effect, "503" without any, "409"
+            # instead of a PUT with a condition, "silence" after the effect.
+            "troubles": {},
+            "befallen": {},
         }
+        self._chance = random.Random(0)
+
+    def trouble(self, command: str, *, conditional: bool) -> str | None:
+        """Return what befalls the next request, if anything."""
+        can = {"500": command == "PUT", "409": command == "PUT" and conditional}
+        with self.lock:
+            for kind, likely in self.state["troubles"].items():
+                if self._chance.random() < likely and can.get(kind, True):
+                    befallen = self.state["befallen"]
+                    befallen[kind] = befallen.get(kind, 0) + 1
+                    return str(kind)
+        return None
 
 
 class Requests(BaseHTTPRequestHandler):
@@ -61,14 +86,20 @@ class Requests(BaseHTTPRequestHandler):
             state.update(json.loads(body or b"{}"))
             status, headers, said = 200, {}, json.dumps(state).encode()
         else:
-            status, headers, said = self.told(self.command, self.path, body)
+            trouble = self.server.trouble(self.command, conditional="if-none-match" in self.headers)
+            status, headers, said = REFUSED.get(trouble or "") or self.told(self.command, self.path, body)
+            if trouble == "silence":
+                self.close_connection = True
+                return
+            if trouble == "500":
+                status, headers, said = INTERNAL
         if state["lose_object"] and re.search(state["lose_object"], f"{self.command} {self.path}"):
             self.told("DELETE", urlsplit(self.path).path, b"")
         lose = state["lose_answer"] if self.command == "PUT" and status == 200 else None
         if lose and re.search(lose, self.path):
             state["lost"].append(self.path)
             state["lose_answer"] = None
-            status, headers, said = 500, {}, b"<Error><Code>InternalError</Code></Error>"
+            status, headers, said = INTERNAL
         if self.command == "POST" and self.path.endswith("?delete"):
             state["deleted"] += keys_in(body)
         self.send_response(status)
@@ -146,8 +177,9 @@ class Requests(BaseHTTPRequestHandler):
             uploads[asked["uploadId"]][int(asked["partNumber"])] = body
             return 200, tag, b""
         if "uploadId" in asked:
-            body = b"".join(part for _, part in sorted(uploads.pop(asked["uploadId"]).items()))
-            self.server.objects[key] = body
+            parts = uploads.pop(asked["uploadId"], None)  # none: it is asked again, as the answer was lost
+            if parts is not None:
+                self.server.objects[key] = b"".join(part for _, part in sorted(parts.items()))
             done = "<CompleteMultipartUploadResult><ETag>1</ETag></CompleteMultipartUploadResult>"
             return 200, {}, done.encode()
         conditional = "*" in self.headers.get_all("if-none-match", ())
@@ -234,7 +266,7 @@ class SmallS3:
         server.close()
         return said
 
-    def control(self, **wanted: str | None) -> dict[str, Any]:
+    def control(self, **wanted: Any) -> dict[str, Any]:
         """Tell the server what to do; return what it has done."""
         state: dict[str, Any] = json.loads(self.asked("POST", CONTROL, json.dumps(wanted).encode()))
         return state
@@ -253,6 +285,8 @@ def small_s3(behind: str | None = None) -> Iterator[SmallS3]:
 
 
 if __name__ == "__main__":
-    server = Server(sys.argv[1] if sys.argv[1:] else None)
+    behind, _, place = " ".join(sys.argv[1:]).partition(" ")
+    host, _, port = place.rpartition(":")
+    server = Server(behind or None, (host, int(port)) if place else ("127.0.0.1", 0))
     print(server.server_address[1], flush=True)
     server.serve_forever()

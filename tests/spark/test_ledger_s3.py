@@ -169,3 +169,17 @@ def test_writers_that_race_and_lose_answers_leave_each_row_there_once(s3, table,
 
     assert held(table, s3) == sorted(3 * each)
     assert s3.control()["lost"]
+
+
+@pytest.mark.parametrize("table", ["s3"], indirect=True)
+def test_each_record_is_there_once_through_errors_refusals_and_silence_by_chance(s3, table):
+    ledger = Ledger(table, group="g", storage_options=s3.options)
+    ledger.append(rows((0, 0, 5)))
+    s3.control(troubles={"500": 0.15, "503": 0.15, "409": 0.15, "silence": 0.15})
+
+    for number in range(1, 16):
+        ledger.append(rows((0, 5 * number - 3, 5 * number + 5)))
+    befallen = s3.control(troubles={})["befallen"]
+
+    assert befallen.keys() == {"500", "503", "409", "silence"}
+    assert held(table, s3) == [*range(80)]

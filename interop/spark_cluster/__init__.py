@@ -1,0 +1,1 @@
+"""A Spark cluster whose processes share nothing: machines are namespaces."""

@@ -1,0 +1,143 @@
+"""What is shown on the cluster, a function for each: it raises AssertionError with what is not so."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import subprocess
+import sys
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from pathlib import Path
+from threading import Barrier
+from typing import NamedTuple
+
+from pipeline.processes.process_tree import tree, wait_gone
+
+from interop.spark.topics import Topic
+from interop.spark_cluster.cluster import ARCHIVE, BROKER, IN_ARCHIVE, WORKERS, Cluster, wait_until
+from interop.spark_cluster.machines import INSIDE, folder_of_run
+
+__all__ = ["NotTried", "Points"]
+
+RACING = 100
+MACHINES = 3
+"""That run from the start."""
+FIRST_TASK_WITHIN_S = 2.0
+BUSY = 4.0
+"""A load with which nobody can say how long anything takes."""
+STORE_BACK_WITHIN_S = 30.0
+# A line of an executor's log: when it was written, and what it says first.
+LINE = re.compile(r"^(\S+ \S+) [A-Z]+ \w+: (\w+ \w+)")
+UNPACKING = "Unpacking an"
+
+
+UP = "all machines are up"
+
+
+class NotTried(Exception):
+    """A point that this machine cannot show now; the text says why."""
+
+
+class Points:
+    """The points over one cluster, in an order in which each finds what it needs."""
+
+    def __init__(self, cluster: Cluster, *, kills: int, chance: random.Random) -> None:
+        self.cluster, self.kills, self.chance = cluster, kills, chance
+        self._first_tasks: list[float] = []
+
+    def a_killed_run_leaves_nothing(self) -> None:
+        """All processes of a run that is killed end with it, and the next one removes its folder."""
+        without = {name: told for name, told in os.environ.items() if name != INSIDE}
+        words = [sys.executable, "-m", "interop.spark_cluster", "--hold"]
+        with subprocess.Popen(words, env=without, stdout=subprocess.PIPE, text=True) as run:
+            assert run.stdout is not None
+            assert run.stdout.readline().startswith(UP), "a second cluster did not come up beside this one"
+            family = tree(run.pid)
+            run.kill()
+        assert len(family) > MACHINES, "a cluster without machines"
+        left = wait_gone(family, within_s=STORE_BACK_WITHIN_S)
+        assert not left, f"these live on: {left}"
+        with folder_of_run(self.cluster.folder.parent) as another:
+            there = set(another.parent.glob("run-*"))
+            assert there == {another, self.cluster.folder}, f"left: {there}"
+
+    def the_store_keeps_what_it_promises(self) -> None:
+        """Of racing conditional PUTs one wins, and objects outlive a kill of their server."""
+        for race in range(5):
+            together = Barrier(RACING)
+
+            def put(number: int, path: str = f"/tables/races/{race}", together: Barrier = together) -> int:
+                together.wait()
+                return self.cluster.s3.asked("PUT", path, b"%d" % number, {"If-None-Match": "*"})
+
+            with ThreadPoolExecutor(RACING) as racing:
+                answers = Counter(racing.map(put, range(RACING)))
+            assert answers == {200: 1, 412: RACING - 1}, f"race {race}: {dict(answers)}"
+        self.cluster.programs["gateway"].kill()
+        self.cluster.start_gateway()
+        wait_until(self._race_is_there, "the objects are there again", STORE_BACK_WITHIN_S)
+
+    def _race_is_there(self) -> bool:
+        try:
+            return self.cluster.s3.asked("GET", "/tables/races/0") == 200
+        except OSError:
+            return False
+
+    def an_archive_reaches_the_workers(self) -> None:
+        """Workers without our package read with that of an archive; told is how long that takes."""
+        self.cluster.start_workers(image=False)
+        topic = Topic(BROKER, "archive", partitions=4)
+        for _ in range(4):
+            topic.produce(50_000)  # at once: no more than the producer keeps
+        options = ("--archives", f"{ARCHIVE}#environment")
+        program = self.cluster.submit(
+            {"what": "count", "source": topic.options()}, *options, python=IN_ARCHIVE
+        )
+        program.process.wait()
+        assert program.ended == 0, program.last_words()
+        assert '{"records": 200000' in program.log.read_text(), program.last_words()
+        for log in self._executors_logs():
+            moments = Moments.of(log)
+            self._first_tasks.append(moments.first_task_s)
+            print(
+                f"  an executor unpacked the archive in {moments.unpacked_s:.1f} s;"
+                f" its first task took {moments.first_task_s:.1f} s",
+                flush=True,
+            )
+
+    def _executors_logs(self) -> list[Path]:
+        """Return the logs of all executors there have been on the workers' machines as they are."""
+        works = [self.cluster.machines[worker].disk / "work" for worker in WORKERS]
+        return [log for work in works for log in sorted(work.glob("*/*/stderr"))]
+
+    def a_first_task_ends_soon(self) -> None:
+        """The faster of the first tasks behind the archive has ended within the time; told is the load."""
+        load = os.getloadavg()[0]
+        if load > BUSY and min(self._first_tasks) > FIRST_TASK_WITHIN_S:
+            raise NotTried(
+                f"a load of {load:.0f} on {os.cpu_count()} cores: it took {min(self._first_tasks):.1f} s"
+            )
+        assert min(self._first_tasks) <= FIRST_TASK_WITHIN_S, f"it took {min(self._first_tasks):.1f} s"
+
+
+class Moments(NamedTuple):
+    """What an executor's log says of its start with an archive, in seconds."""
+
+    unpacked_s: float
+    """How long it took to unpack the archive."""
+    first_task_s: float
+    """From when it was given its first task, which was after that, to that task's end."""
+
+    @classmethod
+    def of(cls, log: Path) -> Moments:
+        """Return what a log says."""
+        lines = [found for line in log.read_text().splitlines() if (found := LINE.match(line))]
+        at = [datetime.fromisoformat(found[1]).timestamp() for found in lines]
+        said = [found[2] for found in lines]
+        unpacking, running, finished = (
+            said.index(one) for one in (UNPACKING, "Running task", "Finished task")
+        )
+        return cls(at[unpacking + 1] - at[unpacking], at[finished] - at[running])
