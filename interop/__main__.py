@@ -95,13 +95,15 @@ BY_CHANCE = (
 MOST_AGAIN = 3  # suites; where more have failed it is no moment of a busy machine
 LANES = 2  # suites at once: most of a suite is waiting
 SUITE_S = 1500
-# Whole runs of `make test`, and of its half; 3,000 seeds, some 25 minutes of one core; an hour of runs.
+# Whole runs of `make test`, and of its half; 3,000 seeds, some 25 minutes of one core; an hour of
+# runs, an hour of tokens.
 LONGER_S = {
     "first_run": 7200,
     "pythons": 3600,
     "simulator": 3000,
     "spark_cluster": 7200,
     "consistency": 7200 if "RUNS" in os.environ else SUITE_S,
+    "tokens": SUITE_S + 60 * float(os.environ.get("MINUTES", "3")),
 }
 ENDS_WITHIN_S = 5.0  # standard error, which a server that a suite has left behind may hold open
 LINES_OF_AN_END = 20  # of a suite that broke off: all that was said is far above, if it was kept
