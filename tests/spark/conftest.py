@@ -49,6 +49,8 @@ def _kept_connections_end() -> Iterator[None]:
     tasks = sys.modules.get("coterie.spark.source.tasks")
     while tasks and tasks.idle_connections:
         tasks.idle_connections.popitem()[1].close()
+    if sink := sys.modules.get("coterie.spark.sink.worker_loop"):
+        sink.WORKER_LOOP.close()
 
 
 @pytest.fixture(scope="session")

@@ -31,8 +31,8 @@ FACES: tuple[tuple[type, type[ClientSettings]], ...] = (
     (Producer, ProducerSettings),
     (BlockingProducer, ProducerSettings),
 )
-# For the Spark sink, which encodes its records itself.
-FOR_OURSELVES = {"send_packed"}
+# For the Spark sink, which encodes its records itself, and keeps its connections.
+FOR_OURSELVES = {"send_packed", "start_on"}
 ROW = re.compile(r"\((?:[A-Z]{2}-\d|[0-9]\.\d)")
 
 

@@ -26,7 +26,8 @@ from coterie.client.settings import ClientSettings, Security
 from coterie.wire.api.apis import ApiKey
 from coterie.wire.api.codec import only
 
-GROUPS_AT_ONCE = 500
+GROUPS_AT_ONCE = 10_000
+"""So many groups are asked for in one request; some 600 KB."""
 WITHOUT_LEADER = (Code.UNKNOWN_TOPIC_OR_PARTITION, Code.LEADER_NOT_AVAILABLE)
 OTHERS_WITHIN_S = 1.0
 """How long others are asked, some of which may be dead, before one whose answer lacked something is again."""

@@ -65,6 +65,7 @@ class Producer(HintsAtMethods):
         self._current: dict[str, Batch] = {}
         self._routes: dict[str, Route] = {}
         self._cluster: Cluster | None = None
+        self._closes_cluster = False
         self._sender: Sender | None = None
         self._transactions: Transactions | None = None
         self._closed = False
@@ -87,10 +88,17 @@ class Producer(HintsAtMethods):
 
     async def start(self) -> None:
         """Connect; with a transactional id, become its only owner."""
+        await self._start(Cluster.of(self.settings), closes_it=True)
+
+    async def start_on(self, cluster: Cluster) -> None:
+        """Start over the connections that somebody else has opened, and closes."""
+        await self._start(cluster, closes_it=False)
+
+    async def _start(self, cluster: Cluster, *, closes_it: bool) -> None:
         if self._closed or self._cluster is not None:
             raise ProducerClosed("this producer was started before; make another one")
         settings = self.settings
-        self._cluster = Cluster.of(settings)
+        self._cluster, self._closes_cluster = cluster, closes_it
         self._sender = Sender(settings, self._cluster, self._accumulator)
         try:
             await self._cluster.reach()
@@ -133,7 +141,8 @@ class Producer(HintsAtMethods):
                 if self._transactions is not None:
                     await self._transactions.stop()
             finally:
-                await cluster.close()
+                if self._closes_cluster:
+                    await cluster.close()
 
     async def _finish(self) -> None:
         if self._transactions is not None:

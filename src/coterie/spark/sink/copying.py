@@ -19,7 +19,7 @@ from coterie.base.ids import GroupMetadata, OffsetAndMetadata, TopicPartition
 from coterie.client.producer.errors import TransactionFailed
 from coterie.client.producer.producer import Producer
 from coterie.spark.sink.options import SinkOptions
-from coterie.spark.sink.rows import cluster_of, columns_by_name, send_in_transaction, task_producer
+from coterie.spark.sink.rows import cluster_of, columns_by_name, producer_over, send_in_transaction
 from coterie.spark.source.columns import SourceMember, TaskRange
 from coterie.spark.source.datasource import SOURCE
 
@@ -61,7 +61,7 @@ async def write_with_offsets(
 
     `name` is the task's, in every batch of its query: to begin with it fences who had it before.
     """
-    async with task_producer(options, name) as producer, cluster_of(options) as cluster:
+    async with cluster_of(options) as cluster, producer_over(cluster, options, name) as producer:
         written = WrittenOffsets(name=name, attempt=attempt, ask=cluster.committed_notes)
 
         async def commit_all() -> None:

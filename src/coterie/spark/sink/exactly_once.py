@@ -17,7 +17,7 @@ from coterie.base.ids import NOTES, GroupMetadata, OffsetAndMetadata, TopicParti
 from coterie.client.net.cluster import Cluster
 from coterie.spark.sink.checksum import RowsChecksum, read_note
 from coterie.spark.sink.options import SinkOptions
-from coterie.spark.sink.rows import cluster_of, send_in_transaction, task_producer
+from coterie.spark.sink.rows import cluster_of, producer_over, send_in_transaction
 
 logger = logging.getLogger("coterie.spark")
 
@@ -71,9 +71,9 @@ async def write_once(options: SinkOptions, batches: Iterable[pa.RecordBatch], at
         checksum.add(batch)
         return batch
 
-    async with task_producer(options, attempt.name) as producer:
+    async with cluster_of(options) as cluster, producer_over(cluster, options, attempt.name) as producer:
         # Whoever was this task before can write no more, and what it left open is over.
-        done = await done_before(options, attempt)
+        done = await done_before(cluster, options, attempt)
         if done is not None and done.offset >= attempt.batch:
             return check_replay(batches, done, attempt, anyway=options.start_ledger)
 
@@ -86,17 +86,18 @@ async def write_once(options: SinkOptions, batches: Iterable[pa.RecordBatch], at
         return await send_in_transaction(producer, options, batches, summed, note)
 
 
-async def done_before(options: SinkOptions, attempt: TaskAttempt) -> OffsetAndMetadata | None:
+async def done_before(
+    cluster: Cluster, options: SinkOptions, attempt: TaskAttempt
+) -> OffsetAndMetadata | None:
     """Return the task's last note, None before its first; raise LedgerExpired if it may have been forgotten.
 
     Where the query's own note is there, a task without one had nothing to note so far.
     """
-    async with cluster_of(options) as cluster:
-        done = await noted(cluster, f"{NOTES}-{attempt.name}", options)
-        if done is not None or attempt.batch == 0 or options.start_ledger:
-            return done
-        if await noted(cluster, f"{NOTES}-{attempt.query}", options) is not None:
-            return None
+    done = await noted(cluster, f"{NOTES}-{attempt.name}", options)
+    if done is not None or attempt.batch == 0 or options.start_ledger:
+        return done
+    if await noted(cluster, f"{NOTES}-{attempt.query}", options) is not None:
+        return None
     raise LedgerExpired(
         f"batch {attempt.batch} of query {attempt.query}: its ledger, groups {NOTES}-{attempt.query}…, is"
         " gone (offsets.retention.minutes after the last batch). If no batch is unfinished, or if repeated"

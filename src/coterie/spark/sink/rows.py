@@ -5,7 +5,7 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
 from functools import partial
 from typing import Any
 
@@ -19,6 +19,7 @@ from coterie.client.producer.batcher import PackedBatch
 from coterie.client.producer.delivery import written
 from coterie.client.producer.producer import Producer
 from coterie.spark.sink.options import SinkOptions
+from coterie.spark.sink.worker_loop import WORKER_LOOP
 
 DEAD_LETTER = "deadletter"
 """The column of dead letters, in lower case."""
@@ -156,19 +157,23 @@ class Outbox:
         self._unsettled = [one for one in self._unsettled if one.outcome is None]
 
 
-def task_producer(options: SinkOptions, name: str) -> Producer:
-    """Return the producer of a task of a query: to begin with it fences whoever had the task before."""
-    return Producer(**{**options.settings, "transactional_id": f"coterie-{name}"})
-
-
 @asynccontextmanager
-async def cluster_of(options: SinkOptions) -> AsyncIterator[Cluster]:
-    """Have connections to the cluster that is written to, and close them."""
-    cluster = Cluster.of(options.producer())
-    try:
-        yield cluster
-    finally:
-        await cluster.close()
+async def producer_over(
+    cluster: Cluster, options: SinkOptions, name: str | None = None
+) -> AsyncIterator[Producer]:
+    """Have a producer over a cluster's connections. With the name of a task of a query it is the task's: to
+    begin with it fences whoever had the task before.
+    """
+    producer = Producer(**options.settings, transactional_id=None if name is None else f"coterie-{name}")
+    await producer.start_on(cluster)
+    async with AsyncExitStack() as closing:
+        closing.push_async_exit(producer)
+        yield producer
+
+
+def cluster_of(options: SinkOptions) -> AbstractAsyncContextManager[Cluster]:
+    """Have connections to the cluster that is written to; kept for the next task of this process."""
+    return WORKER_LOOP.cluster(options.producer())
 
 
 async def send_in_transaction(

@@ -5,7 +5,6 @@ before, a zombie, a retried or a speculative twin. What is written already is to
 the batch (`exactly_once`), or the committed offsets of what was read (`copying`).
 """
 
-import asyncio
 from collections.abc import Coroutine, Iterable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -23,12 +22,12 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from coterie.client.producer.producer import Producer
 from coterie.spark.options import BadOption
 from coterie.spark.sink.copying import write_with_offsets
 from coterie.spark.sink.exactly_once import TaskAttempt, note_done, write_once
 from coterie.spark.sink.options import SinkOptions
-from coterie.spark.sink.rows import DEAD_LETTER, Outbox, read_ahead
+from coterie.spark.sink.rows import DEAD_LETTER, Outbox, cluster_of, producer_over, read_ahead
+from coterie.spark.sink.worker_loop import WORKER_LOOP
 from coterie.spark.source.datasource import SOURCE
 from coterie.spark.worker_reuse import settle
 
@@ -121,22 +120,26 @@ class StreamSink(DataSourceStreamArrowWriter):
         """Note that the batch is done: as long as this is there, so is what the tasks have noted after it."""
         queries = {(one.query, one.run) for one in messages if isinstance(one, Sent) and one.query}
         for query, run_id in queries:
-            asyncio.run(note_done(self.options, query, batchId, tasks=len(messages), run=run_id))
+            WORKER_LOOP.run(note_done(self.options, query, batchId, tasks=len(messages), run=run_id))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Do nothing: tasks that were done stay done, and write nothing when the batch is tried again."""
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Return the result of a task's coroutine, run on a loop of its own."""
-    done = asyncio.run(work)
+    """Return the result of a task's coroutine."""
+    done = WORKER_LOOP.run(work)
     settle("writing")
     return done
 
 
 async def write_plainly(options: SinkOptions, batches: Iterable[pa.RecordBatch]) -> int:
     """Write rows by an idempotent producer; return how many."""
-    async with Producer(**options.settings) as producer, aclosing(read_ahead(batches)) as coming:
+    async with (
+        cluster_of(options) as cluster,
+        producer_over(cluster, options) as producer,
+        aclosing(read_ahead(batches)) as coming,
+    ):
         outbox = Outbox(producer, options)
         async for batch in coming:
             await outbox.send(batch)
