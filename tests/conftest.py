@@ -42,8 +42,8 @@ SESSIONS = {
         *("batch", "batch_ends", "guards", "readme_spark", "sink", "spark_page", "sql_page", "what_if_rows"),
     ),
     "another Spark session": (
-        *("history_live", "history_session", "history_tables", "ledger", "ledger_queries", "listener"),
-        *("metrics", "sink_sources", "stream"),
+        *("history_live", "history_session", "history_tables", "ledger", "ledger_queries"),
+        *("ledger_upserts", "listener", "metrics", "sink_sources", "stream"),
     ),
 }
 SESSION_OF = {f"{SPARK}{name}.py": session for session, names in SESSIONS.items() for name in names}

@@ -30,6 +30,8 @@ from coterie.spark.ledger.tables import LedgerError
 ONLY_GROUP = "coterie/only-group"
 """Whose rows the table has: a number of the one group, or 0 for several."""
 SEVERAL = 0
+KEY = "coterie/key"
+"""A number of the key by which rows replace others."""
 COMPACTED, CLEANED, LONGEST_BATCH = "coterie/compacted", "coterie/cleaned", "coterie/longest-batch"
 """At which version the table was compacted; in ms up to when leftovers were removed, and how long a batch has
 taken at most.
@@ -80,12 +82,29 @@ class Account:
         """Return the application that says how many rows that batch had."""
         return f"{self._group}//{query}/rows"
 
-    def claim(self) -> dict[str, int]:
-        """Return the transaction by which later commits know whose rows these are; {} if it is there."""
+    def claim(self, key_number: int) -> dict[str, int]:
+        """Return the transactions by which later commits know whose rows these are, and by which key they are
+        replaced; without those that are there.
+        """
         noted, ours = self._noted(ONLY_GROUP), number_of(self._group)
+        key = {KEY: key_number} if key_number and self._noted(KEY) is None else {}
         if noted is None:
-            return {ONLY_GROUP: ours}
-        return {} if noted in (ours, SEVERAL) else {ONLY_GROUP: SEVERAL}
+            return {ONLY_GROUP: ours, **key}
+        return key if noted in (ours, SEVERAL) else {ONLY_GROUP: SEVERAL, **key}
+
+    def refuse_other_key(self, key_number: int) -> None:
+        """Raise LedgerError if rows of the table are not replaced by this key (0: by none)."""
+        noted = self._noted(KEY) or 0
+        if key_number and self._noted(ONLY_GROUP) not in (None, number_of(self._group)):
+            raise LedgerError(
+                f"table {self._place.uri} is another group's: one group alone can write a table by key"
+            )
+        if noted != key_number and self._noted(ONLY_GROUP) is not None:
+            by = "by another key, or another column orders them" if noted and key_number else "without a key"
+            raise LedgerError(
+                f"rows of table {self._place.uri} were written"
+                f" {'by key' if noted and not key_number else by}: go on so, or take another table"
+            )
 
     def there(self, asked: ByPartition) -> ByPartition:
         """Return the offsets of these that the table has a row of from this group, or raise LedgerError."""

@@ -66,9 +66,19 @@ class Rules:
     """Whether columns that the table lacks are added to it."""
     other_writers: tuple[str, ...]
     """Engines whose commits are allowed on S3."""
+    key_number: int = 0
+    """A number of the key by which rows replace others, 0 if none do."""
 
     @classmethod
-    def of(cls, *, once: str, late: str, merge_schema: bool, other_writers: Sequence[str]) -> "Rules":
+    def of(
+        cls,
+        *,
+        once: str,
+        late: str,
+        merge_schema: bool,
+        other_writers: Sequence[str],
+        key_number: int = 0,
+    ) -> "Rules":
         """Return them, or raise LedgerError for what cannot be meant."""
         if once not in ("record", "batch"):
             raise LedgerError(f"once must be 'record' or 'batch', not {once!r}")
@@ -77,8 +87,13 @@ class Rules:
         if isinstance(other_writers, str) or not all(other_writers):
             raise LedgerError(f"other_writers takes a list of names, not {other_writers!r}")
         writers = tuple(other_writers)
-        by_batch, write_late = once == "batch", late == "write"
-        return cls(by_batch=by_batch, write_late=write_late, merge_schema=merge_schema, other_writers=writers)
+        return cls(
+            by_batch=once == "batch",
+            write_late=late == "write",
+            merge_schema=merge_schema,
+            other_writers=writers,
+            key_number=key_number,
+        )
 
     def refuse_query(self, query: str | None) -> None:
         """Raise LedgerError if batches are to be told apart and there is no query that numbers them."""
@@ -138,6 +153,9 @@ class Batch:
         self._made: set[str] = set()
         self._named: set[str] = set()
         """Files that a commit has named. It may be in the log, whatever was heard: they are never deleted."""
+        self._rewritten: list[WrittenFile] = []
+        """Files of the table that are written anew, and files that the commit takes out of it."""
+        self._removed: list[Any] = []
         self.committed = False
         """Whether there was something to commit, and it is through."""
 
@@ -171,12 +189,14 @@ class Batch:
                 continue
             refuse_table(self._place.uri, account.table, self._layout.schema, self._layout.partition_by)
             self._refuse_other_writers(account)
+            account.refuse_other_key(self._rules.key_number)
             self._refuse_cleaned(account)
             left = self._left(account, left, tasks)
-            files = [one.file for one in left if one.file is not None]
-            refused = self._refused(account, files) if files else None
+            files = [*(one.file for one in left if one.file is not None), *self._rewritten]
+            is_news = self._is_news(account, files)
+            refused = self._refused(account, files) if is_news else None
             if refused is None:
-                self.committed = bool(files)
+                self.committed = is_news
                 self._tidy(files)
                 return self._outcome(left)
             time.sleep(backoff.next_ms() / 1000)
@@ -196,6 +216,14 @@ class Batch:
             options = self._place.options or {}
             refuse_other_writers(self._place.uri, options, found, self._rules.other_writers)
         known.version = now
+
+    def _accounted(self, files: Sequence[WrittenFile]) -> Sequence[WrittenFile]:
+        """Return the files of which the account tells."""
+        return files
+
+    def _is_news(self, account: Account, files: Sequence[WrittenFile]) -> bool:
+        """Return whether there is something to commit."""
+        return bool(files)
 
     def _refuse_cleaned(self, account: Account) -> None:
         """Raise LedgerError if files that we have written may have been taken for leftovers."""
@@ -346,7 +374,7 @@ class Batch:
         self._named |= {one.path for one in files}
         try:
             account.table.create_write_transaction(
-                [action(library, one, now_ms) for one in files],
+                [*(action(library, one, now_ms) for one in files), *self._removed],
                 mode="append",
                 schema=self._layout.schema,
                 partition_by=[*self._layout.partition_by],
@@ -366,14 +394,16 @@ class Batch:
         else:
             if self._known.version is not None:  # the next is ours: who has made it need not be read
                 self._known.version = account.table.version() + 1
-        for at in partitions_of(files):
+        for at in partitions_of(self._accounted(files)):
             self._known.reached[at] = notes[account.app_id(at)]
         return None
 
     def _notes(self, account: Account, files: Sequence[WrittenFile]) -> dict[str, int]:
         """Return the commit's transactions: how far the table has each partition, and the batch's number."""
-        notes = account.claim() | account.longest_note(int(time.time() * 1000) - self.begun_ms)
-        for span in (each for one in files for each in one.spans):
+        notes = account.claim(self._rules.key_number) | account.longest_note(
+            int(time.time() * 1000) - self.begun_ms
+        )
+        for span in (each for one in self._accounted(files) for each in one.spans):
             app = account.app_id(span.at)
             notes[app] = max(notes.get(app, 0), account.reached(span.at), span.last + 1)
         if self._query is not None:

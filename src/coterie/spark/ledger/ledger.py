@@ -36,6 +36,7 @@ from coterie.spark.ledger.outcome import LedgerProgress, Outcome, note_batch
 from coterie.spark.ledger.tables import LedgerError
 from coterie.spark.ledger.tasks import OwnTasks, SparkTasks, Tasks
 from coterie.spark.ledger.upkeep import Upkeep
+from coterie.spark.ledger.upserts import KeyedBatch, KeyRule
 
 logger = logging.getLogger("coterie.spark")
 
@@ -55,6 +56,9 @@ class Ledger:
     `partition_by`: columns by which the table is partitioned, if it is made; one that is there is as it is.
     `merge_schema`: whether columns of the rows that the table lacks are added to it.
     `compact_every`: after so many commits to the table, whoever's, its small files are merged.
+    `key`: columns by which rows have a key, of which the table has one row: the newest. That is the one with
+    the greatest offset; or, for keys that are in several partitions, with the greatest value of the column
+    `order_by`. A row whose column `value` is null deletes its key.
     `other_writers`: engines that may commit to a table on S3, too, by the beginning of the names that they
     give themselves in its log, such as `Apache-Spark`.
     """
@@ -70,12 +74,27 @@ class Ledger:
         partition_by: Sequence[str] | None = None,
         merge_schema: bool = False,
         compact_every: int | None = None,
+        key: Sequence[str] | None = None,
+        order_by: str | None = None,
+        value: str | None = "value",
         other_writers: Sequence[str] = (),
         storage_options: Mapping[str, str] | None = None,
     ) -> None:
         self.group = group
+        self._key = None if key is None else KeyRule.of(key=key, order_by=order_by, value=value)
+        if self._key is not None and (once != "record" or late != "refuse" or dead_letters is not None):
+            raise LedgerError(
+                "with a key there are no once='batch', late='write' and dead_letters: of a row that was"
+                " replaced or deleted it cannot be known that it was there"
+            )
         self._place = TableLocation.of(table, storage_options)
-        self._rules = Rules.of(once=once, late=late, merge_schema=merge_schema, other_writers=other_writers)
+        self._rules = Rules.of(
+            once=once,
+            late=late,
+            merge_schema=merge_schema,
+            other_writers=other_writers,
+            key_number=0 if self._key is None else self._key.number,
+        )
         if isinstance(partition_by, str):
             raise LedgerError(f"partition_by takes a list of columns, not {partition_by!r}")
         self._partition_by = None if partition_by is None else (*partition_by,)
@@ -148,6 +167,8 @@ class Ledger:
         self._place.make()
         if self.dead_letters is not None:
             return self._write_both(tasks, schema, self.dead_letters, **more)
+        if self._key is not None:
+            self._key.refuse_columns(schema)
         layout = self._layout(schema)
         ours = self._batch(layout, **more)
         files = tasks.write(writer_to(self._place, tag_of(self.group), layout))
@@ -235,7 +256,10 @@ class Ledger:
         return outcome
 
     def _batch(self, layout: Layout | None, **more: Any) -> Batch:
-        return Batch(self._place, self.group, self._rules, layout, known=self._known, **more)
+        given = (self._place, self.group, self._rules, layout)
+        if self._key is None:
+            return Batch(*given, known=self._known, **more)
+        return KeyedBatch(*given, known=self._known, rule=self._key, **more)
 
 
 def query_of(batch: Any) -> str | None:
