@@ -25,7 +25,7 @@ from coterie.spark.watched import is_watched, mark_watched
 from .test_group_session import Query, until
 from .test_listener import counted, flights_of
 from .test_positions import TOPIC, played, settle
-from .test_stream import PATIENCE_S, wait_for
+from .test_stream import PATIENCE_S, begin, wait_for
 from .virtual import run_virtually
 
 READER = "0123456789abcdef" * 2
@@ -229,7 +229,7 @@ def test_a_ledger_refuses_state_in_a_group_before_it_has_written_anything(
     ledger = Ledger(str(tmp_path / "table"), group=group, once="batch")
     writer = latest.writeStream.foreachBatch(ledger.write).outputMode("update")
 
-    query = writer.option("checkpointLocation", str(tmp_path / "cp")).trigger(availableNow=True).start()
+    query = begin(writer.option("checkpointLocation", str(tmp_path / "cp")).trigger(availableNow=True))
     with pytest.raises(StreamingQueryException, match="this query keeps state, and is a dynamic member"):
         query.awaitTermination(PATIENCE_S)
 
@@ -248,7 +248,7 @@ def test_a_query_that_waits_for_its_trigger_is_stopped_and_a_later_run_is_let_be
     def started(**more):
         rows = counted(flights_of(spark, topic, group, patient_session | more))
         writer = rows.writeStream.format("noop").outputMode("update").trigger(processingTime="1 hour")
-        return writer.option("checkpointLocation", str(tmp_path / "cp")).start()
+        return begin(writer.option("checkpointLocation", str(tmp_path / "cp")))
 
     spark.streams.addListener(listener)
     try:

@@ -17,6 +17,7 @@ from coterie.spark.ledger.tables import LedgerError
 from coterie.spark.listener import GroupListener
 
 from .small_registry import running_registry, written
+from .test_stream import begin
 
 LETTER = pa.struct([("reason", pa.string()), ("schemaId", pa.int32()), ("value", pa.binary())])
 DELAY = {"type": "record", "name": "Delay", "fields": [{"name": "minutes", "type": "int"}]}
@@ -196,7 +197,7 @@ def test_a_stream_s_values_and_dead_letters_are_in_two_tables_each_once(spark, n
             frame = spark.readStream.format("coterie").options(**given).load()
             frame = frame.selectExpr("topic", "partition", "offset", "value.minutes", "deadLetter")
             query = frame.writeStream.foreachBatch(ledger.write).trigger(availableNow=True)
-            query.option("checkpointLocation", str(tmp_path / "c")).start().awaitTermination()
+            begin(query.option("checkpointLocation", str(tmp_path / "c"))).awaitTermination()
     spark.streams.removeListener(listener)
 
     table, dead = held(tmp_path / "table"), held(tmp_path / "dead")

@@ -15,7 +15,7 @@ from coterie.spark.listener import GroupListener
 from coterie.spark.progress import lag_of
 from coterie.spark.source.offsets import GroupDocument, Range, Rebalance, Report
 
-from .test_stream import PATIENCE_S
+from .test_stream import PATIENCE_S, begin
 
 QUERY, RUN = uuid.uuid4(), uuid.uuid4()
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -192,7 +192,7 @@ def flights_of(spark, topic, group, options):
 def started(rows, folder, name="delays"):
     """Return a query that writes rows which keep state nowhere."""
     writer = rows.writeStream.format("noop").queryName(name).outputMode("update")
-    return writer.option("checkpointLocation", str(folder)).trigger(availableNow=True).start()
+    return begin(writer.option("checkpointLocation", str(folder)).trigger(availableNow=True))
 
 
 @pytest.mark.parametrize("keeps_state", [counted, pytest.param(each_once, marks=pytest.mark.interop)])

@@ -41,6 +41,7 @@ from coterie.spark.values.value_format import ValueFormat
 from coterie.spark.values.wire import NO_ID, headers_of
 
 from .small_registry import USER, running_registry, written
+from .test_stream import begin
 
 FIRST = {
     "type": "record",
@@ -780,8 +781,9 @@ def test_a_member_s_schema_is_kept_in_its_checkpoint(spark, registry, five, new_
         given = {**query_options(topic, registry, **more), "group.id": group}
         frame = spark.readStream.format("coterie").options(**given).load()
         writer = frame.selectExpr("value.id").writeStream.format("parquet").trigger(availableNow=True)
-        query = writer.option("checkpointLocation", str(tmp_path / "c")).start(str(tmp_path / "rows"))
-        query.awaitTermination()
+        begin(
+            writer.option("checkpointLocation", str(tmp_path / "c")), str(tmp_path / "rows")
+        ).awaitTermination()
         return sorted(row.id for row in spark.read.parquet(str(tmp_path / "rows")).collect())
 
     assert run() == [1]

@@ -21,6 +21,8 @@ from coterie.spark.sink.options import parse_sink
 from coterie.spark.sink.sink import refuse_columns, write_plainly
 from coterie.wire.api.apis import ApiKey
 
+from .test_stream import begin
+
 
 def options_of(topic, **more):
     given = {"kafka.bootstrap.servers": topic.bootstrap, "topic": topic.name, **more}
@@ -296,16 +298,15 @@ def test_a_query_copies_a_topic_once_though_its_last_batch_is_replayed(spark, ne
             .option("columns", "value")
             .load()
         )
-        query = (
+        writer = (
             records.writeStream.format("coterie")
             .option("kafka.bootstrap.servers", target.bootstrap)
             .option("topic", target.name)
             .option("semantics", "exactly-once")
             .option("checkpointLocation", str(checkpoint))
             .trigger(availableNow=True)
-            .start()
         )
-        assert query.awaitTermination(100)
+        assert begin(writer).awaitTermination(100)
 
     copy()
     forget_last_batch(checkpoint)

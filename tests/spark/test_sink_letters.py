@@ -20,6 +20,7 @@ from coterie.spark.values.columns import DEAD_LETTER, DEAD_LETTER_TYPE
 
 from .small_registry import running_registry, written
 from .test_sink import forget_last_batch, held, values_of
+from .test_stream import begin
 
 DELAY = {"type": "record", "name": "Delay", "fields": [{"name": "minutes", "type": "int"}]}
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -193,8 +194,7 @@ def test_a_schema_that_is_registered_before_a_batch_is_written_again_lets_the_qu
             writer = frame.writeStream.format("coterie").trigger(availableNow=True)
             writer = writer.option("kafka.bootstrap.servers", target.bootstrap).option("topic", target.name)
             writer = writer.option("deadLetterTopic", dead.name).option("semantics", "exactly-once")
-            query = writer.option("checkpointLocation", str(tmp_path / "c")).start()
-            assert query.awaitTermination(200)
+            assert begin(writer.option("checkpointLocation", str(tmp_path / "c"))).awaitTermination(200)
 
         source.produce([written((known, later)[one % 2], DELAY, {"minutes": one}) for one in range(6)])
         copy(registry.url)
@@ -234,7 +234,7 @@ def test_what_is_read_and_its_dead_letters_are_one_transaction_though_the_last_b
             writer = writer.option("commitSourceOffsets", "true").option(
                 "checkpointLocation", str(tmp_path / "c")
             )
-            assert writer.start().awaitTermination(200)
+            assert begin(writer).awaitTermination(200)
 
         source.produce(values)
         copy()

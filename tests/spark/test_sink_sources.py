@@ -25,6 +25,7 @@ from coterie.spark.source.offsets import GroupDocument
 
 from .test_group_session import options_of, until
 from .test_sink import forget_last_batch, values_of
+from .test_stream import begin
 
 SHAPE = pa.struct(list(SOURCE_FIELDS))
 LONG = (pytest.mark.interop, pytest.mark.timeout(900))
@@ -440,7 +441,7 @@ def copied(spark, source, target, group, checkpoint, change=None, **more):
         .load()
         .select("value", "source")
     )
-    query = (
+    writer = (
         (change(records) if change else records)
         .writeStream.format("coterie")
         .option("kafka.bootstrap.servers", target.bootstrap)
@@ -449,9 +450,8 @@ def copied(spark, source, target, group, checkpoint, change=None, **more):
         .option("commitSourceOffsets", "true")
         .option("checkpointLocation", str(checkpoint))
         .trigger(availableNow=True)
-        .start()
     )
-    assert query.awaitTermination(200)
+    assert begin(writer).awaitTermination(200)
 
 
 def test_a_query_copies_a_topic_once_through_a_filter_though_its_last_batch_is_replayed(

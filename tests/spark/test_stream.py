@@ -47,14 +47,8 @@ class Query:
         self.rows[batch_id] = rows
 
     def start(self, **trigger):
-        """Start it, and anew if its reader was late: Spark gives it ten seconds, however busy the machine."""
         writer = self.frame().writeStream.foreachBatch(self.take).option("checkpointLocation", self.folder)
-        writer = writer.trigger(**trigger) if trigger else writer
-        for _ in range(5):
-            self.running = writer.start()
-            wait_for(lambda: not self.running.status["message"].startswith("Initializing"))
-            if "worker failed to connect back" not in str(self.running.exception()):
-                break
+        self.running = begin(writer.trigger(**trigger) if trigger else writer)
         return self
 
     def stop(self):
@@ -74,6 +68,18 @@ class Query:
     def reader_pid(self):
         """The Python process that holds this query's membership: the one that is connected and newest."""
         return max(readers(), key=started_at)
+
+
+def begin(writer, *path):
+    """Return the query of a writer, which has begun: anew if its reader was late, as Spark gives that ten
+    seconds, however busy the machine.
+    """
+    for _ in range(5):
+        query = writer.start(*path)
+        wait_for(lambda query=query: not query.status["message"].startswith("Initializing"))
+        if "worker failed to connect back" not in str(query.exception()):
+            break
+    return query
 
 
 def readers():
