@@ -5,10 +5,11 @@ from __future__ import annotations
 import gc
 import os
 import random
+import re
 import signal
 import sys
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -35,20 +36,26 @@ __all__ = [
 ]
 
 SPARK = "tests/spark/test_"
-# Which files share a Spark session: its start, and the warming up of its JVM, take longer than most tests.
-# They are two, so that two processes are at work; each other file is a share of its own.
-SESSIONS = {
-    "one Spark session": (
-        *("batch", "batch_ends", "guards", "readme_spark", "sink", "spark_page", "sql_page", "what_if_rows"),
-    ),
-    "another Spark session": (
-        *("history_live", "history_session", "history_tables", "ledger", "ledger_queries"),
-        *("ledger_upserts", "listener", "metrics", "sink_sources", "stream"),
-    ),
-}
-SESSION_OF = {f"{SPARK}{name}.py": session for session, names in SESSIONS.items() for name in names}
+SESSION = "the Spark session"
+SESSION_ASKED_FOR = re.compile(r"^def \w+\((?:[^)]*\W)?spark\b", re.MULTILINE)
+"""A function that is given the fixture `spark`."""
+STARTS_ANOTHER = ("history_session", "ledger_queries")
+"""These start a JVM of their own, and wait their turn: memory has no room for two."""
+
+
+def files_of_the_session() -> Iterator[str]:
+    """Yield which files share the Spark session: its start, and the warming up of its JVM and its Python
+    workers, take twelve seconds of a core. All others are shares of their own.
+    """
+    yield from (f"{SPARK}{name}.py" for name in STARTS_ANOTHER)
+    for file in (Path(__file__).parent / "spark").glob("test_*.py"):
+        if SESSION_ASKED_FOR.search(file.read_text("utf-8")):
+            yield f"tests/spark/{file.name}"
+
+
+SESSION_OF = dict.fromkeys(files_of_the_session(), SESSION)
 LONGEST = (
-    *SESSIONS,
+    SESSION,
     f"{SPARK}driving.py",
     "tests/seeds/test_engine_seeds.py",
     "tests/seeds/test_sim_seeds.py",
