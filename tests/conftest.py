@@ -88,10 +88,13 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 # The machines are shared and noisy: a slow example says nothing, and what is found by chance would stop a
 # change that has nothing to do with it. So each run draws the same examples, by the seed in pyproject.toml:
 # `derandomize` would read and tokenize each test's source twice for a seed of its own. Others are drawn by
-# pytest --hypothesis-profile=exhaustive --hypothesis-seed=random tests/property, for a night.
-settings.register_profile(
-    "steady", deadline=None, database=InMemoryExampleDatabase(), suppress_health_check=[HealthCheck.too_slow]
+# pytest --hypothesis-profile=exhaustive --hypothesis-seed=random tests/property, for a night. make interop
+# draws more of them than make test has time for: the profile "plenty", in the suite long_tests.
+STEADY = settings(
+    deadline=None, database=InMemoryExampleDatabase(), suppress_health_check=[HealthCheck.too_slow]
 )
+settings.register_profile("steady", STEADY, max_examples=50)
+settings.register_profile("plenty", STEADY, max_examples=200)
 settings.register_profile("exhaustive", deadline=None, max_examples=2_000)
 settings.load_profile("steady")
 

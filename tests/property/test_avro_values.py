@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coterie.spark.values.avro import Avro, AvroValues
+from examples import drawn
 
 NAMES = ("a", "b", "c", "d")
 LEAVES = {
@@ -154,7 +155,7 @@ def plain(value):
 
 
 @given(st.data())
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=drawn(250), deadline=None)
 def test_a_batch_decoded_at_once_is_what_each_value_is_by_itself(data):
     writer = data.draw(records(iter(range(1_000))))
     reader = evolved(data.draw, writer)

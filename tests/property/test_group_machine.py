@@ -58,6 +58,7 @@ from coterie.wire.records.batches import (
     read_marker,
     records_of,
 )
+from examples import drawn
 
 GROUPS = ("g", "g", "g", "g", "h")
 INSTANCES = (None, None, "i-1", "i-2")
@@ -833,7 +834,7 @@ class GroupMachine(RuleBasedStateMachine):
 
 
 GroupMachine.TestCase.settings = settings(
-    max_examples=60,
+    max_examples=drawn(60),
     stateful_step_count=50,
     deadline=None,
     report_multiple_bugs=False,

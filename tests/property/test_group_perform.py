@@ -27,6 +27,7 @@ from coterie.coordinator.group.facts import Fact
 from coterie.coordinator.group.model import State
 from coterie.coordinator.group.shard import Draft
 from coterie.coordinator.machine import Decision
+from examples import drawn
 
 
 class WaveringRig(Rig):
@@ -108,7 +109,7 @@ STARTS = {
 }
 
 
-@settings(max_examples=150)
+@settings(max_examples=drawn(150))
 @given(st.sampled_from(sorted(STARTS)), st.lists(asked, min_size=5, max_size=30))
 def test_a_decision_that_is_taken_back_was_nothing(start, script):
     rig = WaveringRig()

@@ -36,6 +36,7 @@ from coterie.broker.cluster.changes import (
 from coterie.broker.cluster.giving_back import HANDED_BYTES, GivingBack
 from coterie.broker.cluster.image import BrokerState, Image, PartitionRow
 from coterie.broker.cluster.pretended import PretendedEngine
+from examples import drawn
 from planting import Faults
 
 ME = 1
@@ -199,7 +200,7 @@ class HandingOver(RuleBasedStateMachine):
 
 
 TestHandingOver = HandingOver.TestCase
-TestHandingOver.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestHandingOver.settings = settings(max_examples=drawn(60), stateful_step_count=40, deadline=None)
 
 
 # -- planted

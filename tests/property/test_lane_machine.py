@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from lane_rig import BROKERS, LANES, PARTITIONS, Broker, World
 
 from coterie.storage.remote.pretended import BROKEN, Fate
+from examples import drawn
 
 brokers = st.integers(0, BROKERS - 1)
 partitions = st.integers(0, PARTITIONS - 1)
@@ -187,4 +188,4 @@ class LaneMachine(RuleBasedStateMachine):
 
 
 TestLaneMachine = LaneMachine.TestCase
-TestLaneMachine.settings = settings(max_examples=200, stateful_step_count=50, deadline=None)
+TestLaneMachine.settings = settings(max_examples=drawn(200), stateful_step_count=50, deadline=None)

@@ -26,6 +26,7 @@ from coterie.wire.payloads.consumer_offsets import (
 )
 from coterie.wire.records.batches import Record, build_batch, build_marker
 from coterie.wire.records.columns import LEAST
+from examples import drawn
 
 NOW_MS = 9
 groups = st.sampled_from(["g", "h", "a-group", "é", "x" * 300])
@@ -158,7 +159,7 @@ def read_fast(pieces: list[bytes]) -> Shard:
     return shard
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=drawn(150), deadline=None)
 @given(log=st.lists(batches, max_size=12), pieces=st.integers(1, 3))
 def test_both_ways_find_the_same(log, pieces):
     plain = read_plainly(log)

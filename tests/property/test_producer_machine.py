@@ -22,6 +22,7 @@ from coterie.client.producer.accumulator import Accumulator
 from coterie.client.producer.batcher import Batch, Identity
 from coterie.client.producer.errors import NotWritten
 from coterie.client.producer.settings import ProducerSettings
+from examples import drawn
 
 BATCH_BYTES = 60
 PLACES = [TopicPartition("flights", number) for number in (0, 1)]
@@ -215,4 +216,4 @@ class ProducerMachine(RuleBasedStateMachine):
 
 
 TestProducer = ProducerMachine.TestCase
-TestProducer.settings = settings(deadline=None, max_examples=150, stateful_step_count=50)
+TestProducer.settings = settings(deadline=None, max_examples=drawn(150), stateful_step_count=50)

@@ -13,6 +13,7 @@ from coterie.storage.config import (
 from coterie.storage.log.partition import PartitionLog
 from coterie.storage.memory import MemoryDisk, MemoryStore
 from coterie.wire.records.batches import Record, build_batch, records_of, scan
+from examples import drawn
 
 NOW = 1_700_000_000_000
 NAME = TopicPartition("t", 0)
@@ -108,7 +109,7 @@ def read_all(log: PartitionLog) -> list[Record]:
     return found
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=drawn(300), deadline=None)
 @given(
     script=batches,
     harm=damages,
@@ -180,7 +181,7 @@ def _check_that_it_goes_on(
     assert [record.value for record in read_all(again)] == [*(record.value for record in left), b"new"]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=drawn(150), deadline=None)
 @given(
     script=batches,
     seed=st.integers(0, 10_000),

@@ -17,6 +17,7 @@ from coterie.storage.log.contract import (
 from coterie.storage.log.partition import PartitionLog
 from coterie.storage.memory import MemoryDisk, MemoryStore
 from coterie.wire.records.batches import Record, build_batch, records_of, scan
+from examples import drawn
 
 NOW = 1_700_000_000_000
 NAME = TopicPartition("t", 0)
@@ -143,4 +144,4 @@ class LogAgainstAList(RuleBasedStateMachine):
 
 
 TestLogAgainstAList = LogAgainstAList.TestCase
-TestLogAgainstAList.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestLogAgainstAList.settings = settings(max_examples=drawn(60), stateful_step_count=40, deadline=None)

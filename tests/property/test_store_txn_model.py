@@ -19,6 +19,7 @@ from coterie.storage.config import (
 from coterie.storage.log.partition import PartitionLog
 from coterie.storage.memory import MemoryDisk, MemoryStore
 from coterie.wire.records.batches import Record, build_batch, build_marker
+from examples import drawn
 from unit.storage.store_rig import committed
 
 NOW = 1_700_000_000_000
@@ -279,7 +280,9 @@ class TransactionsAgainstAModel(RuleBasedStateMachine):
 
 
 TestTransactionsAgainstAModel = TransactionsAgainstAModel.TestCase
-TestTransactionsAgainstAModel.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestTransactionsAgainstAModel.settings = settings(
+    max_examples=drawn(100), stateful_step_count=40, deadline=None
+)
 
 
 # -- damage
@@ -325,7 +328,7 @@ def inflict(damage: Damage, disk: MemoryDisk, directory: str) -> None:
         file.write([bytes([file.read(1, at)[0] ^ damage.flip])], at)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=drawn(150), deadline=None)
 @given(script=steps, harm=damages, ticks=st.booleans())
 def test_a_damaged_log_knows_of_its_transactions_what_its_batches_say(
     script: list[tuple[int, str]], harm: list[Damage], ticks: bool

@@ -34,6 +34,7 @@ from coterie.coordinator.txn.model import (
 from coterie.coordinator.txn.records import value_of
 from coterie.coordinator.txn.shard import ENDING, Shard
 from coterie.wire.payloads.transaction_state import transaction_record
+from examples import drawn
 
 IDS = ("tid", "tid", "tid", "other")
 PARTITIONS = tuple(TopicPartition(topic, number) for topic in ("flights", "towers") for number in range(3))
@@ -290,7 +291,7 @@ class TransactionMachine(RuleBasedStateMachine):
 
 TestTransactions = TransactionMachine.TestCase
 TestTransactions.settings = settings(
-    max_examples=80,
+    max_examples=drawn(80),
     stateful_step_count=35,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],

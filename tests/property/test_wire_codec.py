@@ -11,9 +11,10 @@ from coterie.base.errors import Corrupt
 from coterie.wire.api.codec import decode, encode
 from coterie.wire.api.layout import plan_of
 from coterie.wire.varints import uvarint
+from examples import drawn
 
 SERVED, CORNERS = served_classes(), corner_classes()
-FEW = settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
+FEW = settings(max_examples=drawn(4), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def title(cls: type) -> str:

@@ -12,6 +12,7 @@ from coterie.simulate.scenario import Variant
 from coterie.simulate.variant import DIRECTOR, Course, Outcome, Slot, simulate
 from coterie.simulate.what_if.generations import HeartbeatPhase
 from coterie.simulate.what_if.replay import Process
+from examples import drawn
 
 
 def told(outcome: Outcome) -> tuple[object, ...]:
@@ -22,7 +23,7 @@ def history(ownership: Ownership) -> dict[object, object]:
     return {one: (row.spans, row.idle, row.moves, row.twice_ms) for one, row in ownership.rows.items()}
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=drawn(40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(variants())
 def test_a_folded_run_tells_the_same_story_at_the_same_times(variant: Variant):
     folded, unfolded = simulate(variant), simulate(variant, fold=False)

@@ -26,6 +26,7 @@ from coterie.wire.api.entities import (
 )
 from coterie.wire.payloads.consumer_offsets import OffsetCommitKey, read_key, read_offset_value
 from coterie.wire.records.batches import records_of, scan
+from examples import drawn
 from unit.broker.group_api_rig import COMMIT, ApiRig, part
 from unit.broker.rig import Client
 
@@ -122,7 +123,7 @@ commits = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=drawn(60), deadline=None)
 @given(script=st.lists(commits, min_size=1, max_size=4), repeats=st.integers(1, 2))
 def test_the_fast_path_does_and_answers_the_same(script, repeats):
     fast, member = a_rig()

@@ -21,6 +21,7 @@ from coterie.wire.api.entities import (
     request_type,
 )
 from coterie.wire.api.piecemeal import decode_light
+from examples import drawn
 from unit.broker.group_api_rig import join_terms
 from unit.broker.rig import Client, Rig
 
@@ -73,7 +74,7 @@ beats = st.tuples(
 
 
 @pytest.mark.parametrize("state", ["PreparingRebalance", "CompletingRebalance", "Stable"])
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=drawn(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(beat=beats)
 def test_the_fast_path_answers_as_the_handler(rig: Rig, state: str, beat):
     group = f"group-{state}"

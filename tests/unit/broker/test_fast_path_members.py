@@ -29,6 +29,7 @@ from coterie.wire.api.entities import (
     response_type,
 )
 from coterie.wire.api.piecemeal import decode_light
+from examples import drawn
 from unit.broker.rig import Client, Rig
 
 JOIN, SYNC = 11, 14
@@ -151,7 +152,7 @@ syncs = st.fixed_dictionaries(
 passing = st.fixed_dictionaries({"kind": st.just("pass"), "ms": st.sampled_from([1, 1, 5_000, 20_000])})
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=drawn(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(script=st.lists(st.tuples(st.one_of(joins, joins, syncs, passing), member_ids), max_size=25))
 def test_the_fast_path_leads_where_the_handlers_lead(tmp_path_factory, script):
     ways = [Way(tmp_path_factory.mktemp("way"), fast=fast) for fast in (True, False)]

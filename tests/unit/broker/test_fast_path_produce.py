@@ -19,6 +19,7 @@ from coterie.storage.memory import Faults
 from coterie.wire.api.codec import decode_response, encode_request
 from coterie.wire.api.entities import build, entity, request_type, response_type
 from coterie.wire.records.batches import Record, build_batch
+from examples import drawn
 from unit.broker.group_api_rig import ApiRig
 
 NOW_MS = 1_700_000_000_000
@@ -117,7 +118,7 @@ requests = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=drawn(40), deadline=None)
 @given(requests)
 def test_whatever_is_sent_logs_and_answers_are_those_of_the_handler(
     sent: list[tuple[int, list[tuple[str, list[tuple[int, str]]]], int, str | None]],
@@ -136,7 +137,7 @@ def test_whatever_is_sent_logs_and_answers_are_those_of_the_handler(
     assert logs_of(ours) == logs_of(theirs)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=drawn(60), deadline=None)
 @given(st.integers(FIRST, LAST), st.data())
 def test_whatever_becomes_of_the_bytes_logs_and_answers_are_those_of_the_handler(
     version: int, data: st.DataObject

@@ -11,6 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from examples import drawn
+
 pa = pytest.importorskip("pyarrow")
 
 from coterie.arrow.commits import epochs_table  # noqa: E402
@@ -69,7 +71,7 @@ def value_bytes(version: int, value: OffsetCommitValue) -> bytes:
     return b"".join(out)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=drawn(50), deadline=None)
 @given(st.lists(st.tuples(values, st.integers(0, 4)), min_size=1, max_size=20))
 def test_values_of_every_version_are_read_as_the_general_reader_reads_them(given_values):
     """VT of section 3: versions 0 to 4, with and without metadata and a topic's id."""
@@ -144,7 +146,7 @@ def test_runs_made_in_columns_are_those_made_one_by_one(tmp_path_factory, log):
     )
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=drawn(50), deadline=None)
 @given(logs())
 def test_runs_that_go_on_from_batch_to_batch_are_those_made_one_by_one(log):
     records, size = log
@@ -238,7 +240,7 @@ def tales(draw):
     return tale
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=drawn(150), deadline=None)
 @given(st.lists(tales(), min_size=1, max_size=3))
 def test_groups_told_together_in_columns_are_those_told_one_by_one(some):
     logs = [(f"g{number}", tale) for number, tale in enumerate(some)]
@@ -271,7 +273,7 @@ def test_what_several_coordinators_tell_of_a_group_is_put_in_the_order_of_time()
 gaps_ms = st.sampled_from((0, 500, 1_000, 1_000, 1_000, 1_000, 3_000, 5_000, 12_000, 60_000))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=drawn(200), deadline=None)
 @given(st.lists(st.lists(st.tuples(gaps_ms, st.integers(0, 900), st.booleans()), min_size=1), min_size=1))
 def test_the_silences_found_in_columns_are_those_found_partition_by_partition(partitions):
     """A commit after each gap, of so many records; some begin a run."""

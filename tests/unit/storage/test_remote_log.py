@@ -26,6 +26,7 @@ from coterie.storage.log.contract import AppendRefused
 from coterie.storage.remote.log import COMES_AGAIN_MS, RemoteLog
 from coterie.storage.remote.pretended import BROKEN, Fate, Tables
 from coterie.wire.records.batches import read_header
+from examples import drawn
 from unit.storage.remote_rig import BROKER, PARTITION, OneLog
 
 LANDED = "landed"
@@ -496,4 +497,4 @@ def what_is_known(log: RemoteLog) -> tuple[object, ...]:
 
 
 TestLives = Lives.TestCase
-TestLives.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+TestLives.settings = settings(max_examples=drawn(100), stateful_step_count=30, deadline=None)

@@ -17,6 +17,7 @@ from coterie.storage.log.contract import AppendRefused
 from coterie.storage.remote.log import RemoteLog
 from coterie.storage.remote.pretended import BROKEN, Fate, PretendedEngine, PretendedReader
 from coterie.storage.remote.store import LogToOpen, RemoteStore
+from examples import drawn
 from unit.storage.remote_rig import Time
 
 NAMES = (TopicPartition("orders", 0), TopicPartition("orders", 1), TopicPartition("__consumer_offsets", 0))
@@ -244,4 +245,4 @@ class Lives(RuleBasedStateMachine):
 
 
 TestLives = Lives.TestCase
-TestLives.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestLives.settings = settings(max_examples=drawn(60), stateful_step_count=30, deadline=None)

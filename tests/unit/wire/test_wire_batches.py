@@ -29,6 +29,7 @@ from coterie.wire.records.compression import (
     compress,
     decompress,
 )
+from examples import drawn
 
 DATA = Path(__file__).resolve().parents[2] / "data"
 MARKER_OF_KAFKA = (
@@ -109,7 +110,7 @@ def test_records_come_back_out_of_a_batch(codec):
     assert read_header(batch).last_offset == 9
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=drawn(50), deadline=None)
 @given(records=RECORDS, codec=st.sampled_from(CODECS), base_offset=st.integers(0, 2**62))
 def test_any_records_come_back(records, codec, base_offset):
     placed = [record._replace(offset=base_offset + record.offset) for record in records]
@@ -196,7 +197,7 @@ def test_a_header_that_is_cut_is_corrupt():
 
 
 @EVERY_CODEC
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=drawn(60), deadline=None)
 @given(data=st.data())
 def test_damaged_batches_are_read_or_are_corrupt_and_nothing_else(codec, data):
     batch = bytearray(build_batch(some_records(), codec=codec))
@@ -232,7 +233,7 @@ def test_what_is_compressed_can_be_decompressed(codec, data):
 
 
 @pytest.mark.parametrize("codec", CODECS[1:])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=drawn(60), deadline=None)
 @given(data=st.binary(max_size=60))
 def test_rubbish_is_not_decompressed(codec, data):
     with suppress(Corrupt):

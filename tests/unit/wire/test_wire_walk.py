@@ -16,6 +16,7 @@ from coterie.wire.records import walk
 from coterie.wire.records.batches import HEADER_SIZE, Record, build_batch, read_header, records_of
 from coterie.wire.records.walk import EndlessLength, youngest_delta
 from coterie.wire.varints import varlong
+from examples import drawn
 
 NOW = 1_700_000_000_000
 BLOBS = st.none() | st.binary(max_size=3) | st.sampled_from([b"", b"v" * 63, b"v" * 64, b"v" * 9_000])
@@ -132,7 +133,7 @@ def test_what_kafka_lets_pass_passes():
         assert youngest_delta(body, 0, count) == 0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=drawn(60), deadline=None)
 @given(st.lists(st.tuples(st.integers(-3, 300) | st.integers(-NOW, NOW), BLOBS, BLOBS, HEADERS), min_size=1))
 def test_whatever_is_built_is_whole_and_its_youngest_is_found(rows: list[tuple[int, bytes, bytes, tuple]]):
     records = [Record(place, NOW + time, *rest) for place, (time, *rest) in enumerate(rows)]
@@ -206,7 +207,7 @@ SHAPES = st.tuples(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=drawn(60), deadline=None)
 @given(shape=SHAPES, data=st.data())
 def test_a_batch_of_a_known_form_is_judged_as_by_the_plain_walk(shape: tuple, data: st.DataObject):
     """Whatever is changed in it, payload, framing or times: what was learnt vouches for its like alone."""
@@ -338,7 +339,7 @@ def test_of_records_of_changing_sizes_nearly_none_is_walked_over_one_by_one(monk
         assert sum(number for number, time, _ in found if time >= 0) >= 145
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=drawn(200), deadline=None)
 @given(data=st.data())
 def test_what_is_walked_over_can_be_read(data: st.DataObject):
     batch = bytearray(build_batch([Record(n, NOW + n, b"k", b"v", (("h", b"w"),)) for n in range(3)]))
