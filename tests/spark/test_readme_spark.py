@@ -42,6 +42,7 @@ def test_the_query_that_readme_shows_and_the_example_read_a_topic(
         assert admin.list_group_offsets("spark-readers") == {TopicPartition("greetings", 0): 2}
 
 
+@pytest.mark.interop  # ten seconds of a core, for what test_history_live and test_what_if_rows hold
 @pytest.mark.slow
 def test_the_examples_tell_a_clusters_history_and_what_other_settings_would_have_changed(
     spark: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
