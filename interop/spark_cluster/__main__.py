@@ -12,6 +12,7 @@ import secrets
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable
 
 from bench.kafka import SetupError
@@ -76,6 +77,10 @@ def shown(name: str, point: Callable[[], None]) -> bool:
     except AssertionError as error:
         print(f"FAILED {name}: {str(error).strip()}", flush=True)
         return False
+    except BaseException:
+        print(f"FAILED {name}: it broke off", flush=True)
+        traceback.print_exc()  # before what is thrown on the way out hides it
+        raise
     print(f"ok {name}\n  {time.monotonic() - began:.0f} s", flush=True)
     return True
 

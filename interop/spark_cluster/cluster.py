@@ -24,18 +24,20 @@ HERE = Path(__file__).parent
 NAMES = ("broker", "s3", "master", "worker1", "worker2", "driver")
 WORKERS = ("worker1", "worker2")
 BROKER, MASTER = "broker:9092", "spark://master:7077"
+CONTROL = "http://s3:9000/-control"
 KEYS = Keys("cluster", "a-secret-of-the-cluster")
 BUCKETS = ("tables", "checkpoints")
 WITHIN_S = 300.0
 EXECUTOR = "CoarseGrainedExecutorBackend"
 # Where things are on the machines.
-SPARK, CONF, PYTHON, JARS, ARCHIVE, APP = (
+SPARK, CONF, PYTHON, JARS, ARCHIVE, APP, SUPERVISE = (
     "/opt/spark",
     "/opt/conf",
     "/opt/coterie",
     "/opt/s3a",
     "/opt/environment.tar.gz",
     "/opt/app.py",
+    "/opt/supervise.sh",
 )
 IN_IMAGE, IN_ARCHIVE = f"{PYTHON}/bin/python", "./environment/bin/python"
 LOGGING = """\
@@ -58,9 +60,6 @@ SETTINGS = {
     "spark.blockManager.port": "7080",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.extraClassPath": f"{JARS}/*",
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.internal.io.cloud.AbortableStreamBasedCheckpointFileManager"
-    ),
     "spark.hadoop.fs.s3a.endpoint": "http://s3:9000",
     "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
     "spark.hadoop.fs.s3a.path.style.access": "true",
@@ -161,6 +160,13 @@ class Cluster:
         served = ("--port", "127.0.0.1:9001", *keys, "--quiet", "posix", "/var/objects")
         self.programs["gateway"] = self.machines["s3"].run("log/gateway", "/opt/gateway", *served)
 
+    def trouble(self, **wanted: Any) -> dict[str, Any]:
+        """Tell the proxy before the object store what is to befall requests; return what has."""
+        request = urllib.request.Request(CONTROL, json.dumps(wanted).encode(), method="POST")
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            state: dict[str, Any] = json.load(answer)
+        return state
+
     @property
     def objects(self) -> Path:
         """Where the object store keeps its objects, as this machine sees them."""
@@ -219,14 +225,19 @@ class Cluster:
         """
         sees = {PYTHON: self.provided.environment, JARS: self.provided.jars, ARCHIVE: self.provided.archive}
         driver = self.machines["driver"]
-        driver.start(self.system() | sees | {APP: HERE / "app.py"})
+        driver.start(self.system() | sees | {APP: HERE / "app.py", SUPERVISE: HERE / "supervise.sh"})
         (driver.disk / "environment").symlink_to(PYTHON)
 
-    def submit(self, wanted: Mapping[str, Any], *options: str, python: str = IN_IMAGE) -> Program:
-        """Start an application on the driver's machine; `python` is Python's path there and on workers."""
+    def submit(
+        self, wanted: Mapping[str, Any], *options: str, python: str = IN_IMAGE, supervised: bool = False
+    ) -> Program:
+        """Start an application on the driver's machine, where it may be `supervised`: started again when it
+        ends badly. `python` is Python's path there and on workers.
+        """
         own = {"PYSPARK_PYTHON": python}
         return self.machines["driver"].run(
             "log/application",
+            *([SUPERVISE] if supervised else []),
             *(f"{SPARK}/bin/spark-submit", *options, APP, json.dumps(wanted)),
             environment=self.environment() | own,
         )

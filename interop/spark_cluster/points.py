@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import random
 import re
+import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
@@ -14,10 +16,11 @@ from pathlib import Path
 from threading import Barrier
 from typing import NamedTuple
 
-from pipeline.processes.process_tree import tree, wait_gone
+from pipeline.processes.process_tree import signal_all, tree, wait_gone
 
-from interop.spark.topics import Topic
+from interop.spark.topics import Feeder, Topic
 from interop.spark_cluster.cluster import ARCHIVE, BROKER, IN_ARCHIVE, WORKERS, Cluster, wait_until
+from interop.spark_cluster.copying import Copying, fill
 from interop.spark_cluster.machines import INSIDE, folder_of_run
 
 __all__ = ["NotTried", "Points"]
@@ -28,12 +31,12 @@ MACHINES = 3
 FIRST_TASK_WITHIN_S = 2.0
 BUSY = 4.0
 """A load with which nobody can say how long anything takes."""
+MILLION = 1_000_000
+LINK_CUT_S = 30.0
 STORE_BACK_WITHIN_S = 30.0
 # A line of an executor's log: when it was written, and what it says first.
 LINE = re.compile(r"^(\S+ \S+) [A-Z]+ \w+: (\w+ \w+)")
 UNPACKING = "Unpacking an"
-
-
 UP = "all machines are up"
 
 
@@ -47,6 +50,8 @@ class Points:
     def __init__(self, cluster: Cluster, *, kills: int, chance: random.Random) -> None:
         self.cluster, self.kills, self.chance = cluster, kills, chance
         self._first_tasks: list[float] = []
+        self._copying: Copying | None = None
+        self._applications = 0
 
     def a_killed_run_leaves_nothing(self) -> None:
         """All processes of a run that is killed end with it, and the next one removes its folder."""
@@ -90,8 +95,7 @@ class Points:
         """Workers without our package read with that of an archive; told is how long that takes."""
         self.cluster.start_workers(image=False)
         topic = Topic(BROKER, "archive", partitions=4)
-        for _ in range(4):
-            topic.produce(50_000)  # at once: no more than the producer keeps
+        fill(topic, 200_000)
         options = ("--archives", f"{ARCHIVE}#environment")
         program = self.cluster.submit(
             {"what": "count", "source": topic.options()}, *options, python=IN_ARCHIVE
@@ -121,6 +125,73 @@ class Points:
                 f"a load of {load:.0f} on {os.cpu_count()} cores: it took {min(self._first_tasks):.1f} s"
             )
         assert min(self._first_tasks) <= FIRST_TASK_WITHIN_S, f"it took {min(self._first_tasks):.1f} s"
+
+    def a_million_records_on_both_workers(self) -> None:
+        """A member of a group, on an image's package that is read-only, reads a million, each once."""
+        copying = self._running()
+        fill(copying.topic, MILLION)
+        self._account(copying)
+        done = self.cluster.tasks_by_host()
+        assert all(done.get(worker) for worker in WORKERS), f"tasks by host: {done}"
+        print(f"  tasks by host: {done}", flush=True)
+
+    def kills_in_batches(self) -> None:
+        """An executor and a worker are killed in batches: nothing is lost, the generation stays."""
+        copying = self._running()
+        with Feeder(copying.topic, count=200, every_s=0.2):
+            for number in range(1, self.kills + 1):
+                for kind, kill in (("executor", self._kill_executor), ("worker", self._kill_worker)):
+                    worker = self.chance.choice(WORKERS)
+                    copying.wait_for_batch()
+                    began = time.monotonic()
+                    kill(worker)
+                    copying.wait_for_batches(2)
+                    took_s = time.monotonic() - began
+                    print(f"  kill {number}: the {kind} of {worker}, {took_s:.1f} s", flush=True)
+        self._account(copying)
+
+    def _kill_executor(self, worker: str) -> None:
+        wait_until(lambda: self.cluster.executors(worker), f"{worker} has an executor")
+        signal_all(self.cluster.executors(worker), signal.SIGKILL)
+
+    def _kill_worker(self, worker: str) -> None:
+        self.cluster.programs[worker].kill()
+        self.cluster.start_worker(worker)
+
+    def links_are_cut(self) -> None:
+        """A worker's link, the driver's and the broker's are cut in a batch for half a minute."""
+        copying = self._running()
+        for name in (self.chance.choice(WORKERS), "driver", "broker"):
+            fill(copying.topic, 40_000)
+            copying.wait_for_batch()
+            self.cluster.bridge.cut(name)
+            time.sleep(LINK_CUT_S)
+            self.cluster.bridge.mend(name)
+            began = time.monotonic()
+            copying.wait_for_all()
+            print(f"  {name} was cut off; all was copied {time.monotonic() - began:.1f} s later", flush=True)
+        self._account(copying)
+
+    def it_ends(self) -> None:
+        """The application that all of this was done to stops when it is told to, without a failure."""
+        self._running().stop()
+
+    def _running(self) -> Copying:
+        """Return the application that copies, on workers with our package; started if none runs."""
+        if self._copying is None or self._copying.ended:
+            self._applications += 1
+            self.cluster.start_workers(image=True)
+            topic = Topic(BROKER, f"copied-{self._applications}", partitions=8)
+            self._copying = Copying(self.cluster, topic, {"maxOffsetsPerTrigger": "250000"})
+            self._copying.start()
+        return self._copying
+
+    def _account(self, copying: Copying) -> None:
+        """Raise AssertionError unless all is there once, and was read in one generation of the group."""
+        copying.wait_for_all()
+        copying.insist_on_each_once()
+        generations = copying.generations()
+        assert len(generations) == 1, f"the group went through generations {sorted(generations)}"
 
 
 class Moments(NamedTuple):

@@ -51,6 +51,7 @@ class Server(ThreadingHTTPServer):
         self.lock = threading.Lock()
         self.state: dict[str, Any] = {
             "lose_answer": None,  # a pattern: the next such PUT is answered 500 after its effect
+            "refuse": None,  # a pattern: such PUTs are answered 503 until it is another
             "lose_object": None,  # a pattern: what such requests have made is gone at once
             "lost": [],
             "deleted": [],
@@ -87,6 +88,8 @@ class Requests(BaseHTTPRequestHandler):
             status, headers, said = 200, {}, json.dumps(state).encode()
         else:
             trouble = self.server.trouble(self.command, conditional="if-none-match" in self.headers)
+            if state["refuse"] and self.command == "PUT" and re.search(state["refuse"], self.path):
+                trouble = "503"
             status, headers, said = REFUSED.get(trouble or "") or self.told(self.command, self.path, body)
             if trouble == "silence":
                 self.close_connection = True
