@@ -54,6 +54,8 @@ class TableMemory:
     """Up to which version of the table we know who has committed."""
     leftovers: int | None = None
     """How many there were when they were counted last."""
+    table: Any = None
+    """The table as it was opened last: how it is partitioned need not be asked for again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,8 +158,8 @@ class Batch:
         self._rewritten: list[WrittenFile] = []
         """Files of the table that are written anew, and files that the commit takes out of it."""
         self._removed: list[Any] = []
-        self.committed = False
-        """Whether there was something to commit, and it is through."""
+        self.since_compaction = 0
+        """How many commits there were since the last compaction, if there was something to commit."""
 
     def account(self, partitions: Iterable[TopicPartition]) -> Account:
         """Return the table's account as of now; raise LedgerError if it has lost what we have committed."""
@@ -196,7 +198,8 @@ class Batch:
             is_news = self._is_news(account, files)
             refused = self._refused(account, files) if is_news else None
             if refused is None:
-                self.committed = is_news
+                if is_news:
+                    self.since_compaction = account.table.version() + 1 - account.compacted()
                 self._tidy(files)
                 return self._outcome(left)
             time.sleep(backoff.next_ms() / 1000)
@@ -237,6 +240,7 @@ class Batch:
     def _opened(self) -> Any:
         """Return the table as it is now; made first, if it is to be."""
         if (table := self._place.table()) is not None:
+            self._known.table = table
             return table
         library, uri, layout = deltalake(), self._place.uri, self._layout
         if layout is None:

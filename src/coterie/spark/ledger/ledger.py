@@ -201,7 +201,7 @@ class Ledger:
     ) -> Outcome:
         """Commit a batch, and tell whoever watches its query; then compact the table, if it is time to."""
         outcome = self._counted(batch.commit(files, tasks))
-        if self._compact_every is not None and batch.committed:
+        if self._compact_every is not None and batch.since_compaction >= self._compact_every:
             self._compact(self._compact_every)
         if query is not None:
             note_batch(query, number, LedgerProgress(outcome, self._known.leftovers))
@@ -239,7 +239,7 @@ class Ledger:
 
     def _layout(self, schema: pa.Schema) -> Layout:
         """Return the layout of rows of this schema: the table's, if it is there."""
-        table = self._place.table()
+        table = self._place.table() if self._known.table is None else self._known.table
         if table is None:
             return Layout.of(schema, self._partition_by or (), {})
         metadata = table.metadata()
