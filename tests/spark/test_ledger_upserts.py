@@ -14,6 +14,7 @@ from coterie.spark.ledger.outcome import Outcome
 from coterie.spark.ledger.tables import LedgerError
 
 from .test_ledger import SeveralTasks, rows
+from .test_ledger_layout import read_back
 from .test_ledger_lives import Crash, Danger, danger  # noqa: F401  a fixture
 
 ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -39,7 +40,10 @@ def held(folder):
     """Each key's value; of a key that is there twice the test fails."""
     found = DeltaTable(str(folder)).to_pyarrow_table().to_pylist()
     assert len(found) == len({one["id"] for one in found})
-    return {one["id"]: one["value"] for one in found}
+    model = {one["id"]: one["value"] for one in found}
+    if not {"checkpoint"} & {path.name.split(".")[1] for path in (folder / "_delta_log").iterdir()}:
+        assert {one["id"]: one["value"] for one in read_back(folder)} == model
+    return model
 
 
 @pytest.fixture
@@ -178,6 +182,20 @@ def test_a_table_is_written_by_one_key_and_one_group_or_by_none(ledger, tmp_path
     with pytest.raises(LedgerError, match="were written without a key"):
         Ledger(str(tmp_path / "plain"), group="g", key=["offset"]).append(rows((0, 3, 4)))
     assert held(tmp_path) == {1: "a"}
+
+
+@pytest.mark.parametrize(
+    ("properties", "why"),
+    [
+        ({"delta.enableDeletionVectors": "true"}, "has deletion vectors.* written anew they would be back"),
+        ({"delta.appendOnly": "true"}, "has delta.appendOnly=true, and rows of a key replace others"),
+    ],
+)
+def test_a_table_whose_files_cannot_be_written_anew_is_refused(ledger, tmp_path, properties, why):
+    DeltaTable.create(str(tmp_path), schema=changes((1, "a")).schema, configuration=properties)
+
+    with pytest.raises(LedgerError, match=why):
+        ledger.append(changes((1, "a")))
 
 
 def applied(model, reached, batch):

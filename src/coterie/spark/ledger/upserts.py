@@ -290,6 +290,7 @@ class KeyedBatch(Batch):
 
     def _left(self, account: Account, before: Sequence[Remaining], tasks: Tasks) -> list[Remaining]:
         """Return the batch's files with the newest rows only; the table's are written anew beside them."""
+        refuse_rewriting(self._place.uri, account.table)
         self._whole = self._whole or [one.file for one in before if one.file is not None]
         rows, replayed = self._newest(account)
         if replayed and account.batch(str(self._query)) != self._number and self._from_state():
@@ -385,6 +386,19 @@ class KeyedBatch(Batch):
     def _is_news(self, account: Account, files: Sequence[WrittenFile]) -> bool:
         """Return whether there is something to commit."""
         return any(span.last >= account.reached(span.at) for one in self._whole for span in one.spans)
+
+
+def refuse_rewriting(uri: str, table: Any) -> None:
+    """Raise LedgerError if files of a table cannot be written anew as they are, or not be taken out."""
+    if "deletionVectors" in (table.protocol().writer_features or ()):
+        raise LedgerError(
+            f"table {uri} has deletion vectors, by which rows are deleted that its files have: written anew"
+            " they would be back. Purge them and drop the feature, or take another table"
+        )
+    if table.metadata().configuration.get("delta.appendOnly") == "true":
+        raise LedgerError(
+            f"table {uri} has delta.appendOnly=true, and rows of a key replace others: unset it"
+        )
 
 
 def is_above(batch: pa.RecordBatch, account: Account) -> Any:
