@@ -18,7 +18,7 @@ from collections.abc import Callable
 from bench.kafka import SetupError
 
 from interop.spark_cluster.cluster import Cluster
-from interop.spark_cluster.machines import folder_of_run, in_network_of_its_own
+from interop.spark_cluster.machines import folder_of_run, in_network_of_its_own, insist_on_namespaces
 from interop.spark_cluster.points import UP, NotTried, Points
 from interop.spark_cluster.provisions import PLACE, provisions
 
@@ -88,6 +88,7 @@ def shown(name: str, point: Callable[[], None]) -> bool:
 if __name__ == "__main__":
     try:
         arguments()  # before anything is made
+        insist_on_namespaces()
         provisions()  # while there is a network that reaches registries
         in_network_of_its_own()
         sys.exit(main())

@@ -181,6 +181,9 @@ class Cluster:
         """Start the workers' machines anew, with our package in their image or with none of it."""
         for name in WORKERS:
             self.machines[name].stop()
+        # A worker at the address of one that the master has not missed yet is refused, and ends.
+        wait_until(lambda: self.living_workers() == 0, "the master misses the workers")
+        for name in WORKERS:
             self.machines[name].start(self.system() | ({PYTHON: self.provided.environment} if image else {}))
             self.start_worker(name)
         wait_until(lambda: self.living_workers() == len(WORKERS), "the master knows the workers")

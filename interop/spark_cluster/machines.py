@@ -21,7 +21,7 @@ from types import MappingProxyType
 from bench.kafka import SetupError
 from pipeline.processes.process_tree import Process, living, signal_all, tree, wait_gone
 
-__all__ = ["Bridge", "Machine", "Program", "folder_of_run", "in_network_of_its_own"]
+__all__ = ["Bridge", "Machine", "Program", "folder_of_run", "in_network_of_its_own", "insist_on_namespaces"]
 
 SCRIPT = Path(__file__).with_name("machine.sh")
 NETWORK = "10.77.0"
@@ -33,15 +33,19 @@ NAMESPACES = ("--net", "--mount", "--pid", "--uts", "--ipc")
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-def in_network_of_its_own() -> None:
-    """Go on in a network and with mounts that nobody else has; raises SetupError unless that is allowed."""
+def insist_on_namespaces() -> None:
+    """Raise SetupError with what to do unless this process can make machines."""
     if os.geteuid() != 0:
         raise SetupError("the machines are Linux namespaces, which only root makes: run this suite as root")
-    if INSIDE in os.environ:
-        return
     missing = [one for one in ("unshare", "nsenter", "ip", "setpriv", "pivot_root") if not shutil.which(one)]
     if missing:
         raise SetupError(f"there is no {', '.join(missing)} (Debian: apt-get install util-linux iproute2)")
+
+
+def in_network_of_its_own() -> None:
+    """Go on in a network and with mounts that nobody else has."""
+    if INSIDE in os.environ:
+        return
     os.environ[INSIDE] = "1"
     words = [sys.executable, "-m", "interop.spark_cluster", *sys.argv[1:]]
     os.execvp("unshare", ["unshare", "--net", "--mount", *words])
@@ -217,17 +221,19 @@ class Machine:
         return [one for root in roots for one in tree(root, everyone) if one.pid not in roots]
 
     def stop(self) -> None:
-        """End it as one pulls a plug: all its processes, its files but the disk, its link."""
+        """End all its processes at once, of which others hear, its files but the disk, and its link."""
         if self._holder is None:
             return
         with_it = self.processes()
-        self._bridge.leave(self.name)  # it would go with its network, whenever the kernel comes to that
+        signal_all(with_it, signal.SIGKILL)
+        left = wait_gone(with_it, within_s=GONE_WITHIN_S)
+        if self._first:
+            self._bridge.leave(self.name)  # it would go with its network, whenever the kernel comes to that
         self._holder.kill()
         self._holder.wait(GONE_WITHIN_S)
-        left = wait_gone(with_it, within_s=GONE_WITHIN_S)
         for program in self._programs:
             program.process.wait(GONE_WITHIN_S)
         self._programs.clear()
-        self._holder = None
+        self._holder, self._first = None, 0
         if left:
-            raise SetupError(f"machine {self.name}: {left} survived their namespace")
+            raise SetupError(f"machine {self.name}: {left} survived SIGKILL")

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
@@ -33,10 +34,19 @@ BUSY = 4.0
 """A load with which nobody can say how long anything takes."""
 MILLION = 1_000_000
 LINK_CUT_S = 30.0
+SMALL_BATCHES = {"maxOffsetsPerTrigger": "20000"}
+FEW_TRIES = {
+    "spark.hadoop.fs.s3a.retry.limit": "1",
+    "spark.hadoop.fs.s3a.retry.throttle.limit": "1",
+    "spark.hadoop.fs.s3a.attempts.maximum": "1",
+}
+STATIC = {"group.instance.id": "copying", "kafka.session.timeout.ms": "300000"}
 STORE_BACK_WITHIN_S = 30.0
 # A line of an executor's log: when it was written, and what it says first.
 LINE = re.compile(r"^(\S+ \S+) [A-Z]+ \w+: (\w+ \w+)")
 UNPACKING = "Unpacking an"
+
+
 UP = "all machines are up"
 
 
@@ -175,6 +185,53 @@ class Points:
     def it_ends(self) -> None:
         """The application that all of this was done to stops when it is told to, without a failure."""
         self._running().stop()
+
+    def a_static_driver_is_killed(self) -> None:
+        """A supervisor starts the driver again, which is a static member: each record once, no rebalance."""
+        copying = self._supervised("static", STATIC)
+        self._kill_drivers(copying)
+        self._account(copying)
+        copying.stop()
+
+    def a_checkpoint_that_cannot_be_written_stops_the_query(self) -> None:
+        """Spark's own manager of checkpoints on S3 runs no batch whose plan the store has refused."""
+        self.cluster.start_workers(image=True)
+        topic = Topic(BROKER, "refused", partitions=2)
+        copying = Copying(self.cluster, topic, settings=FEW_TRIES)
+        copying.start()
+        fill(topic, 10_000)
+        copying.wait_for_all()
+        self.cluster.trouble(refuse="/checkpoints/refused/offsets/")
+        fill(topic, 10_000)
+        wait_until(lambda: copying.ended, "the application ends")
+        assert not copying.in_a_batch, "a batch was planned"
+        self.cluster.trouble(refuse=None)
+        copying.start()
+        copying.wait_for_all()
+        copying.insist_on_each_once()
+        copying.stop()
+
+    def _supervised(self, name: str, member: Mapping[str, str]) -> Copying:
+        """Return an application under a supervisor that has ended a batch."""
+        self.cluster.start_workers(image=True)
+        topic = Topic(BROKER, f"{name}-driver", partitions=4)
+        copying = Copying(self.cluster, topic, {**member, **SMALL_BATCHES}, supervised=True)
+        copying.start()
+        fill(topic, 10_000)
+        copying.wait_for_all()
+        return copying
+
+    def _kill_drivers(self, copying: Copying) -> None:
+        with Feeder(copying.topic, count=200, every_s=0.2):
+            for number in range(1, self.kills + 1):
+                copying.wait_for_batch()
+                began = time.monotonic()
+                copying.kill_driver()
+                copying.wait_for_batches(2)
+                print(
+                    f"  kill {number}: two batches have ended {time.monotonic() - began:.1f} s later",
+                    flush=True,
+                )
 
     def _running(self) -> Copying:
         """Return the application that copies, on workers with our package; started if none runs."""
