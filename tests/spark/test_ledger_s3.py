@@ -117,7 +117,8 @@ def committed_by(s3, table, engine):
     """Commit as another engine does: rows of its own, without an account."""
     there = DeltaTable(table, storage_options=s3.options)
     path = f"/{table.removeprefix('s3://')}/_delta_log"
-    entries = [json.loads(one) for one in s3.asked("GET", f"{path}/{1:020}.json").splitlines()]
+    said = s3.asked("GET", f"{path}/{1:020}.json", **SIGNED)
+    entries = [json.loads(one) for one in said.splitlines()]
     (info,) = [one for one in entries if "commitInfo" in one]
     info["commitInfo"]["engineInfo"] = engine
     s3.asked("PUT", f"{path}/{there.version() + 1:020}.json", json.dumps(info).encode(), **SIGNED)
