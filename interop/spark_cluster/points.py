@@ -40,6 +40,7 @@ FEW_TRIES = {
     "spark.hadoop.fs.s3a.retry.throttle.limit": "1",
     "spark.hadoop.fs.s3a.attempts.maximum": "1",
 }
+DYNAMIC = {"kafka.session.timeout.ms": "10000"}
 STATIC = {"group.instance.id": "copying", "kafka.session.timeout.ms": "300000"}
 STORE_BACK_WITHIN_S = 30.0
 # A line of an executor's log: when it was written, and what it says first.
@@ -191,6 +192,14 @@ class Points:
         copying = self._supervised("static", STATIC)
         self._kill_drivers(copying)
         self._account(copying)
+        copying.stop()
+
+    def a_dynamic_driver_is_killed(self) -> None:
+        """The same with a dynamic member, whose place the next one takes when its session is over."""
+        copying = self._supervised("dynamic", DYNAMIC)
+        self._kill_drivers(copying)
+        copying.wait_for_all()
+        copying.insist_on_each_once()
         copying.stop()
 
     def a_checkpoint_that_cannot_be_written_stops_the_query(self) -> None:
