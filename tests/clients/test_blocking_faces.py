@@ -33,7 +33,7 @@ from coterie.client.producer.errors import ProducerClosed, TransactionMisuse
 NewTopic = Callable[..., str]
 WITHIN_MS = 10_000
 # Spark's sink hands over encoded columns, on the producer's own loop; a blocking face hands back by itself.
-INNER = {"send_packed", "hand_back"}
+INNER = {"send_packed", "start_on", "hand_back"}
 
 
 @pytest.fixture(autouse=True)
