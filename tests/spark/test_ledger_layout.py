@@ -268,3 +268,31 @@ def test_a_table_of_the_ledger_before_goes_on_as_it_is(old, groups):
         ledger.append(rows((1, 9, 11)))
 
     assert held(old) == sorted(before + [(0, 1), (0, 2)] * (groups - 1) + [(0, 8), (0, 9), (1, 12), (1, 13)])
+
+
+@pytest.mark.parametrize(
+    "beyond",
+    [pa.array([1_790_000_000_000_000_000], pa.timestamp("us", "UTC")), pa.array([10_000_000], pa.date32())],
+    ids=["timestamp", "date"],
+)
+def test_a_time_beyond_the_year_9999_is_written_like_any_other(tmp_path, beyond):
+    """A producer that takes microseconds for milliseconds sends such: the log has no statistics of it."""
+    ledger = Ledger(str(tmp_path), group="g")
+
+    assert ledger.append(rows((0, 0, 1)).append_column("at", beyond)) == Outcome(1, 0, 0)
+
+    (added,) = [json.loads(one["add"]["stats"]) for one in entries(tmp_path) if "add" in one]
+    assert "at" not in added["minValues"]
+    assert added["maxValues"]["offset"] == 0
+
+
+def test_a_date_by_which_no_table_can_be_parted_is_refused_with_a_reason(tmp_path):
+    far = rows((0, 0, 1)).append_column("day", pa.array([10_000_000], pa.date32()))
+
+    with pytest.raises(LedgerError, match="day one is no value that a table can be parted by"):
+        Ledger(str(tmp_path), group="g", partition_by=["day"]).append(far)
+
+
+def test_a_property_that_is_no_number_is_named():
+    with pytest.raises(LedgerError, match=r"dataSkippingNumIndexedCols is 'many', no number"):
+        measured(["a"], {"delta.dataSkippingNumIndexedCols": "many"})

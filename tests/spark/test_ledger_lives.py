@@ -335,7 +335,7 @@ def forgets_the_account_in_a_commit(monkeypatch):
 
 def commits_files_that_were_cleaned_away(monkeypatch):
     """A batch does not ask whether leftovers were removed since it has begun."""
-    monkeypatch.setattr(Batch, "_refuse_cleaned", lambda self, account: None)
+    monkeypatch.setattr(Batch, "_refuse_cleaned", lambda self, account, left: None)
 
 
 @pytest.mark.slow

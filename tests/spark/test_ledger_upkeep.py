@@ -238,3 +238,57 @@ def test_a_table_on_s3_is_compacted_and_cleaned():
         found = DeltaTable("s3://bucket/tables/t", storage_options=s3.options).to_pyarrow_table()
         assert len(found) == 14
         assert json.loads(json.dumps(s3.control()["deleted"]))[-1].endswith(".parquet")
+
+
+def test_a_table_that_lies_below_another_keeps_its_files(ledger, tmp_path):
+    """Its own log names them, and that of the other one does not."""
+    below = Ledger(str(tmp_path / "table" / "2026" / "below"), group="g")
+    ledger.append(rows((0, 0, 5)))
+    below.append(rows((0, 0, 5)))
+    for path in (tmp_path / "table" / "2026").rglob("*.parquet"):
+        os.utime(path, (LONG_AGO, LONG_AGO))
+    left = left_by_a_failed_task(ledger, tmp_path, (0, 5, 9))
+
+    assert ledger.clean() == len(left) == 1
+
+    assert held(tmp_path / "table" / "2026" / "below") == [(0, offset) for offset in range(5)]
+
+
+@pytest.mark.parametrize("other", ["{0}", "{0}/", "{0}/dead", "{0}/../table"])
+def test_dead_letters_lie_in_no_other_table_s_folder(tmp_path, other):
+    table = tmp_path / "table"
+
+    with pytest.raises(LedgerError, match="neither may lie in the folder of the other"):
+        Ledger(str(table), group="g", dead_letters=other.format(table))
+    with pytest.raises(LedgerError, match="neither may lie in the folder of the other"):
+        Ledger("s3://lake/rows", group="g", dead_letters="s3a://lake/rows/dead")
+    Ledger(str(table), group="g", dead_letters=f"{table}-dead")
+
+
+def test_how_long_a_batch_took_is_not_told_by_a_clock_that_is_set(ledger, tmp_path, monkeypatch):
+    class SetForward:
+        """A clock that was years behind when the batch began."""
+
+        monotonic, sleep = time.monotonic, time.sleep
+        seconds = iter([time.time() - 6 * 365 * 86_400])
+
+        @classmethod
+        def time(cls):
+            return next(cls.seconds, time.time())
+
+    monkeypatch.setattr("coterie.spark.ledger.batch.time", SetForward)
+    ledger.append(rows((0, 0, 5)))
+
+    assert ledger.clean() == 0
+
+
+def test_whatever_fails_a_compaction_fails_no_batch(tmp_path, monkeypatch, caplog):
+    ledger = Ledger(str(tmp_path / "table"), group="g", compact_every=1)
+
+    def refuse(*_, **__):
+        raise pa.ArrowInvalid("a page does not decompress")
+
+    monkeypatch.setattr(TableOptimizer, "compact", refuse)
+    for first in range(3):
+        assert ledger.append(rows((0, first, first + 1))) == Outcome(1, 0, 0)
+    assert "a page does not decompress" in caplog.text

@@ -330,3 +330,24 @@ def test_upserts_of_spark_s_are_made_on_executors(spark, tmp_path, monkeypatch):
     assert ledger.write(frame, 1) == Outcome(40, 200, 0)
 
     assert held(tmp_path) == {one % 40: str(one) for one in range(360, 400)}
+
+
+def test_of_two_rows_of_one_record_the_newer_stays(tmp_path):
+    """As of an array that a query has exploded: they have one place, and differ in their order alone."""
+    ledger = Ledger(str(tmp_path), group="g", key=["id"], order_by="at")
+    both = changes(("x", "old", 1), ("x", "new", 2))
+    ledger.append(both.set_column(2, "offset", pa.array([5, 5], pa.int64())))
+    assert held(tmp_path) == {"x": "new"}
+
+    alike = changes(("y", "one", 1), ("y", "other", 1))
+    with pytest.raises(LedgerError, match="offset 6, have the same key: which is newer is not known"):
+        ledger.append(alike.set_column(2, "offset", pa.array([6, 6], pa.int64())))
+
+
+def test_rows_are_ordered_by_what_has_an_order(tmp_path):
+    ledger = Ledger(str(tmp_path), group="g", key=["id"], order_by="at")
+    some = changes(("x", "a", 1), ("x", "b", 2))
+    with pytest.raises(LedgerError, match="at is NaN"):
+        ledger.append(some.set_column(5, "at", pa.array([1.0, float("nan")])))
+    with pytest.raises(LedgerError, match=r"at is struct<a: int64>, by which no row is newer"):
+        ledger.append(some.set_column(5, "at", pa.array([{"a": 1}, {"a": 2}])))

@@ -142,6 +142,29 @@ def test_connections_that_were_idle_for_too_long_are_opened_anew(new_topic, open
     assert all(one.closed for one in opened[:first])
 
 
+def test_what_other_settings_left_idle_for_too_long_is_closed_too(new_topic, opened, monkeypatch):
+    topic = new_topic()
+    run(write_plainly(options_of(topic), [ROWS]))
+    first = len(opened)
+    monkeypatch.setattr(worker_loop, "IDLE_S", -1.0)
+
+    run(write_plainly(options_of(topic, **{"kafka.client.id": "another"}), [ROWS]))
+
+    assert all(one.closed for one in opened[:first])
+
+
+def test_connections_are_used_for_an_hour_at_most_however_busy(new_topic, opened, monkeypatch):
+    """Certificates that were renewed are read with the next."""
+    options = options_of(new_topic())
+    run(write_plainly(options, [ROWS]))
+    first = len(opened)
+    monkeypatch.setattr(worker_loop, "LASTS_S", -1.0)
+
+    run(write_plainly(options, [ROWS]))
+
+    assert len(opened) == 2 * first
+
+
 def test_nothing_is_sent_to_a_broker_over_connections_that_it_closed_meanwhile(opened, monkeypatch):
     """They are seen to be closed before: nothing is tried twice, or waited for."""
     broken, call = [], Connection.call

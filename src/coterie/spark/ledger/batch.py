@@ -145,6 +145,7 @@ class Batch:
         of_letters: bool = False,
     ) -> None:
         self.begun_ms = int(time.time() * 1000)
+        self._begun_s = time.monotonic()
         self._place, self._group, self._rules, self._layout = place, group, rules, layout
         self._known, self._query, self._number = known, query, number
         self._from_state = from_state
@@ -192,7 +193,8 @@ class Batch:
             refuse_table(self._place.uri, account.table, self._layout.schema, self._layout.partition_by)
             self._refuse_other_writers(account)
             account.refuse_other_key(self._rules.key_number)
-            self._refuse_cleaned(account)
+            # They were looked at before the first try; since then time has passed.
+            self._refuse_cleaned(account, () if refused is None else left)
             left = self._left(account, left, tasks)
             files = [*(one.file for one in left if one.file is not None), *self._rewritten]
             is_news = self._is_news(account, files)
@@ -228,14 +230,17 @@ class Batch:
         """Return whether there is something to commit."""
         return bool(files)
 
-    def _refuse_cleaned(self, account: Account) -> None:
-        """Raise LedgerError if files that we have written may have been taken for leftovers."""
+    def _refuse_cleaned(self, account: Account, left: Iterable[Remaining]) -> None:
+        """Raise LedgerError if files of ours may have been taken for leftovers, or these were."""
         if account.cleaned_ms() >= self.begun_ms:
             raise LedgerError(
                 f"table {self._place.uri}: what was written before this batch had taken so long was removed"
-                " (Ledger.clean): give clean a greater older_than. Nothing of this batch is written; it can"
+                " (Ledger.clean noted that all from before its time may be gone): give clean a greater"
+                " older_than, and run it where the clock is right. Nothing of this batch is written; it can"
                 " be run again"
             )
+        if files := [one.file for one in left if one.file is not None]:
+            refuse_missing(self._place, files)
 
     def _opened(self) -> Any:
         """Return the table as it is now; made first, if it is to be."""
@@ -405,7 +410,7 @@ class Batch:
     def _notes(self, account: Account, files: Sequence[WrittenFile]) -> dict[str, int]:
         """Return the commit's transactions: how far the table has each partition, and the batch's number."""
         notes = account.claim(self._rules.key_number) | account.longest_note(
-            int(time.time() * 1000) - self.begun_ms
+            int((time.monotonic() - self._begun_s) * 1000)
         )
         for span in (each for one in self._accounted(files) for each in one.spans):
             app = account.app_id(span.at)
@@ -429,7 +434,7 @@ class Batch:
             try:
                 self._place.store().delete_file(path)
             except OSError as error:
-                logger.warning("ledger %s: %s is left to vacuum: %s", self._place.uri, path, error)
+                logger.warning("ledger %s: %s is left to Ledger.clean: %s", self._place.uri, path, error)
 
     def _outcome(self, left: Sequence[Remaining]) -> Outcome:
         """Return the outcome of the batch, and log it where rows were left out or were late."""

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from pyarrow.parquet import FileMetaData, Statistics
 
+from coterie.base.whole import whole_number
 from coterie.spark.ledger.tables import RECORD_COLUMNS, LedgerError
 
 STATISTICS, MOST_STATISTICS = "delta.dataSkippingStatsColumns", "delta.dataSkippingNumIndexedCols"
@@ -64,7 +65,11 @@ def measured(names: Sequence[str], settings: Mapping[str, str]) -> tuple[str, ..
     if (chosen := settings.get(STATISTICS)) is not None:
         asked = {one.strip().strip("`") for one in chosen.split(",")}
         return tuple(name for name in names if name in asked)
-    most = int(settings.get(MOST_STATISTICS, DEFAULT_MOST))
+    most = whole_number(settings.get(MOST_STATISTICS, f"{DEFAULT_MOST}"))
+    if most is None:
+        raise LedgerError(
+            f"the table's property {MOST_STATISTICS} is {settings[MOST_STATISTICS]!r}, no number"
+        )
     return tuple(names if most < 0 else names[:most])
 
 
@@ -99,7 +104,13 @@ def grouped(batch: pa.RecordBatch, names: Sequence[str]) -> Iterator[tuple[tuple
     found = table.group_by([*columns], use_threads=False).aggregate([("row", "list")])
     for values in zip(*(found[one] for one in (*columns, "row_list")), strict=True):
         rows = None if found.num_rows == 1 else values[-1].values
-        yield tuple(one.as_py() for one in values[:-1]), rows
+        try:
+            found_values = tuple(one.as_py() for one in values[:-1])
+        except (OverflowError, ValueError) as error:
+            raise LedgerError(
+                f"of a row's {', '.join(names)} one is no value that a table can be parted by: {error}"
+            ) from None
+        yield found_values, rows
 
 
 def statistics_of(footer: FileMetaData, layout: Layout, unordered: Collection[str]) -> dict[str, Any]:
@@ -132,7 +143,10 @@ def bounds_of(found: Sequence[Statistics]) -> tuple[Any, Any]:
     filled = [one for one in found if one.num_values]
     if not filled or not all(one.has_min_max for one in filled):
         return None, None
-    return noted_least(min(one.min for one in filled)), noted_greatest(max(one.max for one in filled))
+    try:
+        return noted_least(min(one.min for one in filled)), noted_greatest(max(one.max for one in filled))
+    except (OverflowError, ValueError):  # a time beyond the year 9999: producers write what they like
+        return None, None
 
 
 def noted_least(value: Any) -> Any:

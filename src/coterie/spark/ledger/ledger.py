@@ -31,7 +31,7 @@ from coterie.spark.ledger.files import (
     writer_to_both,
 )
 from coterie.spark.ledger.layout import Layout
-from coterie.spark.ledger.location import TableLocation, deltalake
+from coterie.spark.ledger.location import TableLocation
 from coterie.spark.ledger.outcome import LedgerProgress, Outcome, note_batch
 from coterie.spark.ledger.tables import LedgerError
 from coterie.spark.ledger.tasks import OwnTasks, SparkTasks, Tasks
@@ -111,11 +111,13 @@ class Ledger:
                     "dead_letters needs once='record': by batches it cannot be told which of two tables has"
                     " a record whose schema was registered before its batch was run again"
                 )
-            if dead_letters.rstrip("/") == table.rstrip("/"):
-                raise LedgerError("dead_letters needs a table of its own")
             more: dict[str, Any] = {"once": once, "late": late, "merge_schema": merge_schema}
             more |= {"other_writers": other_writers, "compact_every": compact_every}
             self.dead_letters = Ledger(dead_letters, group=group, storage_options=storage_options, **more)
+            if self._place.overlaps(self.dead_letters._place):
+                raise LedgerError(
+                    "dead_letters needs a table of its own, and neither may lie in the folder of the other"
+                )
         self.outcome = Outcome(0, 0, 0)
         """What became of all the rows that this object was given."""
 
@@ -209,11 +211,11 @@ class Ledger:
 
     def _compact(self, every: int) -> None:
         """Merge small files if it is time to; where that fails the batch is in the table all the same."""
-        library, upkeep = deltalake(), self._upkeep()
+        upkeep = self._upkeep()
         try:
             if upkeep.compact_if_due(every):
                 self._known.leftovers = upkeep.leftovers()
-        except (LedgerError, library.exceptions.DeltaError, OSError) as error:
+        except Exception as error:  # noqa: BLE001  whatever it is, the batch is not to be run again for it
             logger.warning("ledger %s is not compacted; it will be tried again: %s", self._place.uri, error)
 
     def optimize(self, *, sort_by: Sequence[str] = (), target_size: int | None = None) -> dict[str, Any]:

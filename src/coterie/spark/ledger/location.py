@@ -65,6 +65,11 @@ class TableLocation:
         """Whether it is a folder of this machine, or one that looks so."""
         return "://" not in self.uri
 
+    def overlaps(self, other: "TableLocation") -> bool:
+        """Return whether two tables are one, or one lies in the folder of the other."""
+        folders = [f"{one.uri.rstrip('/')}/".replace("s3a://", "s3://", 1) for one in (self, other)]
+        return folders[0].startswith(folders[1]) or folders[1].startswith(folders[0])
+
     @property
     def options(self) -> dict[str, str] | None:
         """What the library is given."""

@@ -5,6 +5,7 @@ any is removed a commit says up to which time: a batch that has begun before it 
 wrote.
 """
 
+import re
 import time
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
@@ -22,6 +23,8 @@ MOST_TRIES = 10
 CLOCKS_DIFFER_MS = 60_000
 """By so much a driver's clock may differ from another's, or from the store's."""
 MS = timedelta(milliseconds=1)
+OTHER_LOG = re.compile(r"(.+?)/_delta_log(?:/|$)")
+"""What is below a table and has a log of its own is another table, whose files that log names."""
 
 
 class Upkeep:
@@ -129,8 +132,12 @@ class Upkeep:
         added = pa.table(table.get_add_actions())["path"].to_pylist()
         removed = table.vacuum(0, dry_run=True, enforce_retention_duration=False)
         known = {unquote(path) for path in (*added, *removed)}
+        others = tuple({f"{log[1]}/" for one in there if (log := OTHER_LOG.match(one.path))})
         for found in there:
-            if found.is_file and TAGGED.fullmatch(found.base_name) and found.path not in known:
+            is_ours = (
+                found.is_file and TAGGED.fullmatch(found.base_name) and not found.path.startswith(others)
+            )
+            if is_ours and found.path not in known:
                 yield found
 
     def _account(self) -> Account:

@@ -72,6 +72,11 @@ class KeyRule:
                 )
         if self.order_by is not None and self.order_by not in schema.names:
             raise LedgerError(f"rows have no column {self.order_by}, by which the newest of a key is told")
+        if self.order_by is not None and not orders_rows(schema.field(self.order_by).type):
+            raise LedgerError(
+                f"{self.order_by} is {schema.field(self.order_by).type}, by which no row is newer: take a"
+                " number, a date, a time, a text or bytes"
+            )
         if self.value is not None and self.value not in schema.names:
             raise LedgerError(
                 f"rows have no column {self.value}, whose null deletes a key: name the one that is, or say"
@@ -84,6 +89,11 @@ def tells_apart(kind: pa.DataType) -> bool:
     types = pa.types
     known = (types.is_integer, types.is_string, types.is_binary, types.is_boolean, types.is_temporal)
     return any(one(kind) for one in known)
+
+
+def orders_rows(kind: pa.DataType) -> bool:
+    """Return whether rows may be ordered by a column of this type."""
+    return tells_apart(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
 
 
 def keys_of(batch: Any, key: Sequence[str]) -> pa.Array:
@@ -106,13 +116,18 @@ def as_bytes(column: Any) -> Any:
 
 
 def with_keys(batch: pa.RecordBatch, rule: KeyRule) -> pa.Table:
-    """Return rows by what is looked at of them: key, place, order, and whether they delete."""
+    """Return rows by what is looked at of them: key, place, order, and whether they delete. Raises
+    LedgerError for a row of which the order is not known.
+    """
     length = batch.num_rows
+    order = None if rule.order_by is None else batch[rule.order_by]
+    if order is not None and pa.types.is_floating(order.type) and pc.any(pc.is_nan(order)).as_py():
+        raise LedgerError(f"a row's {rule.order_by} is NaN, which is neither more nor less than another")
     return pa.table(
         {
             "key": keys_of(batch, rule.key),
             **{name: batch[name] for name in PLACE},
-            "order": pa.nulls(length) if rule.order_by is None else batch[rule.order_by],
+            "order": pa.nulls(length) if order is None else order,
             "gone": pa.repeat(False, length) if rule.value is None else pc.is_null(batch[rule.value]),
         }
     )
@@ -147,8 +162,9 @@ def refuse_unordered(rows: pa.Table, same: Any, rule: KeyRule) -> None:
     if rule.order_by is None and (same & other).any():
         place = int(np.flatnonzero(same & other)[0])
         raise LedgerError(why_two_partitions(*(place_in(rows, one) for one in (place, place + 1))))
-    twice = same & ~other & (offsets[1:] == offsets[:-1])
-    if rule.order_by is None and twice.any():
+    orders = rank(rows["order"])
+    twice = same & ~other & (offsets[1:] == offsets[:-1]) & (orders[1:] == orders[:-1])
+    if twice.any():
         at, offset = place_in(rows, int(np.flatnonzero(twice)[0]))
         raise LedgerError(
             f"two rows of {at}, offset {offset}, have the same key: which is newer is not known"
@@ -230,6 +246,11 @@ class Sieve:
                 files.add(batch.filter(pa.array(self._kept(batch)[0])))
         return next(iter(files.written()), None)
 
+    @property
+    def _distinct_in(self) -> tuple[str, ...]:
+        """What is different in any two rows of a key."""
+        return PLACE if self.rule.order_by is None else ("order", *PLACE)
+
     def _kept(self, batch: pa.RecordBatch) -> tuple[Any, Offsets]:
         """Return the rows that are kept, and the keys of the batch of which the table has a newer row."""
         rows = with_keys(batch, self.rule)
@@ -237,7 +258,7 @@ class Sieve:
         known = found.is_valid().to_numpy(zero_copy_only=False)
         ours = self.newest.take(found.drop_null())
         theirs = rows.filter(pa.array(known))
-        same = np.logical_and.reduce([as_mask(pc.equal(ours[name], theirs[name])) for name in PLACE])
+        same = np.logical_and.reduce([is_same(ours[name], theirs[name]) for name in self._distinct_in])
         kept = np.zeros(len(known), bool) if self.of_batch else ~known
         if self.of_batch:
             kept[known] = same & ~as_mask(ours["gone"])
@@ -265,6 +286,11 @@ def as_mask(column: Any) -> Any:
     return pc.fill_null(column, False).to_numpy()
 
 
+def is_same(ones: Any, others: Any) -> Any:
+    """Return for each of some values whether it is the other; null is itself."""
+    return as_mask(pc.equal(ones, others)) | as_mask(pc.and_(ones.is_null(), others.is_null()))
+
+
 def is_newer(ones: pa.Table, others: pa.Table) -> Any:
     """Return for each of some rows whether it is newer than the other of its key."""
     newer = np.zeros(len(ones), bool)
@@ -273,7 +299,7 @@ def is_newer(ones: pa.Table, others: pa.Table) -> Any:
         one, other = ones[name], others[name]
         greater = as_mask(pc.greater(one, other)) | as_mask(pc.and_(one.is_valid(), other.is_null()))
         newer |= equal & greater
-        equal &= as_mask(pc.equal(one, other)) | as_mask(pc.and_(one.is_null(), other.is_null()))
+        equal &= is_same(one, other)
     return newer
 
 

@@ -18,6 +18,8 @@ IDLE_S = 240.0
 """So long connections are kept that nothing uses: behind a load balancer that forgets them, as some do after
 350 s, the next request would wait for an answer until its time is up.
 """
+LASTS_S = 3600.0
+"""So long they are used at most: certificates that were renewed are read with the next."""
 STEPS_TO_NOTICE = 4
 """So many steps of a loop later a connection knows that it was closed while the loop stood still."""
 T = TypeVar("T")
@@ -31,6 +33,11 @@ class IdleCluster:
     since_s: float
     learnt_s: float
     """When the leaders that it knows were forgotten last, as every metadata.max.age.ms."""
+    opened_s: float
+
+    def is_over(self, now_s: float) -> bool:
+        """Return whether it is not to be used any more."""
+        return now_s > self.since_s + IDLE_S or now_s > self.opened_s + LASTS_S
 
 
 class WorkerLoop:
@@ -70,12 +77,12 @@ class WorkerLoop:
 
     async def _taken(self, settings: ProducerSettings) -> IdleCluster:
         now_s = asyncio.get_running_loop().time()
+        over = [one for one, held in self._idle.items() if held.is_over(now_s)]
+        for one in over:
+            await self._idle.pop(one).cluster.close()
         held = self._idle.pop(settings, None)
-        if held is not None and now_s > held.since_s + IDLE_S:
-            await held.cluster.close()
-            held = None
         if held is None:
-            return IdleCluster(Cluster.of(settings), now_s, now_s)
+            return IdleCluster(Cluster.of(settings), now_s, now_s, now_s)
         if now_s > held.learnt_s + settings.metadata_max_age_ms / 1000:
             held.cluster.forget(held.cluster.known.topics)
             held.learnt_s = now_s
