@@ -31,12 +31,14 @@ class ProgressAsker:
         """The last batch of which progress was passed on, of each run of a query."""
         self._written: int | None = None
         """The batch that was written last, and is not known to be done. Such a process has one query."""
+        self._lock = threading.Lock()
         self._news = threading.Event()
         threading.Thread(target=self._ask, name="coterie-progress", daemon=True).start()
 
     def batch_written(self, number: int) -> None:
         """Have it told when this batch of a query is done; waits for nothing."""
-        self._written = number
+        with self._lock:
+            self._written = number
         self._news.set()
 
     def _ask(self) -> None:
@@ -60,8 +62,9 @@ class ProgressAsker:
             if progress is None or self._reported.get(run := str(query.runId), -1) >= progress.batchId:
                 continue
             self._reported[run] = progress.batchId
-            if progress.batchId == self._written:
-                self._written = None
+            with self._lock:  # or the next batch, written just now, would be taken for done
+                if progress.batchId == self._written:
+                    self._written = None
             self._tell(QueryProgressEvent(progress))
 
 
