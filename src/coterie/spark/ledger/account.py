@@ -145,8 +145,7 @@ class Account:
             store = self._place.store()
             for one in self._overlapping(bounds):
                 if name_of(one).startswith(self._tag):
-                    values = {name.removeprefix(PARTED): one[name] for name in one if name.startswith(PARTED)}
-                    found = offsets_in(store, unquote(one["path"]), values)
+                    found = offsets_in(store, unquote(one["path"]), values_in(one))
                     yield from (some for some in found if some[0] in bounds)
             return
         conditions = [condition(at, *bound) for at, bound in bounds.items()]
@@ -177,6 +176,11 @@ def name_of(added: Mapping[str, Any]) -> str:
     """Return a file's name without its folder."""
     name: str = added["path"].rpartition("/")[2]
     return name
+
+
+def values_in(added: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a table's partition columns that the library tells of a file."""
+    return {name.removeprefix(PARTED): value for name, value in added.items() if name.startswith(PARTED)}
 
 
 def condition(at: TopicPartition, first: int, last: int) -> str:

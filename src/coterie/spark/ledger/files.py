@@ -246,9 +246,24 @@ class ParquetFile:
 
 def offsets_by_partition(rows: pa.RecordBatch) -> Iterator[tuple[TopicPartition, Offsets]]:
     """Yield the offsets of the rows of each Kafka partition."""
+    for at, offsets, _ in placed_by_partition(rows):
+        yield at, offsets
+
+
+def rows_where(rows: pa.RecordBatch, holds: Callable[[TopicPartition, Offsets], Any]) -> Any:
+    """Return for each row whether this holds of its Kafka partition and its offset."""
+    found = np.zeros(rows.num_rows, bool)
+    for at, offsets, places in placed_by_partition(rows):
+        found[places] = holds(at, offsets)
+    return found
+
+
+def placed_by_partition(rows: pa.RecordBatch) -> Iterator[tuple[TopicPartition, Offsets, Any]]:
+    """Yield the offsets of the rows of each Kafka partition, and the places of these rows."""
     offsets = rows.column("offset").to_numpy()
-    for (topic, number), places in grouped(rows, ("topic", "partition")):
-        yield TopicPartition(topic, number), offsets if places is None else offsets[places.to_numpy()]
+    for (topic, number), found in grouped(rows, ("topic", "partition")):
+        places = slice(None) if found is None else found.to_numpy()
+        yield TopicPartition(topic, number), offsets[places], places
 
 
 def batches_in(

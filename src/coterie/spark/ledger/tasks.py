@@ -17,8 +17,9 @@ from coterie.spark.ledger.files import (
     TableFiles,
     WrittenFile,
     batches_in,
+    rows_where,
 )
-from coterie.spark.ledger.layout import Layout, grouped
+from coterie.spark.ledger.layout import Layout
 from coterie.spark.ledger.location import TableLocation
 
 Writer = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -119,14 +120,7 @@ class Cutter:
 
 def spare_in(batch: pa.RecordBatch, spare: Mapping[TopicPartition, OffsetRuns]) -> Any:
     """Return for each row whether it is spare."""
-    found = np.zeros(batch.num_rows, bool)
-    offsets = batch.column("offset").to_numpy()
-    for (topic, number), places in grouped(batch, ("topic", "partition")):
-        runs = spare.get(TopicPartition(topic, number))
-        if runs is not None:
-            rows = slice(None) if places is None else places.to_numpy()
-            found[rows] = runs.have(offsets[rows])
-    return found
+    return rows_where(batch, lambda at, offsets: spare[at].have(offsets) if at in spare else False)
 
 
 def cut(tasks: Tasks, cutter: Cutter, orders: Sequence[CutOrder]) -> dict[str, WrittenFile | None]:

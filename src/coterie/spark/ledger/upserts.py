@@ -20,10 +20,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from coterie.base.ids import TopicPartition
-from coterie.spark.ledger.account import PARTED, Account, number_of, overlaps
+from coterie.spark.ledger.account import Account, number_of, overlaps, values_in
 from coterie.spark.ledger.batch import Batch, Remaining
-from coterie.spark.ledger.files import Offsets, TableFiles, WrittenFile, batches_in, tag_of
-from coterie.spark.ledger.layout import Layout, grouped, text_of
+from coterie.spark.ledger.files import Offsets, TableFiles, WrittenFile, batches_in, rows_where, tag_of
+from coterie.spark.ledger.layout import Layout, text_of
 from coterie.spark.ledger.location import TableLocation, deltalake
 from coterie.spark.ledger.tables import RECORD_COLUMNS, LedgerError
 from coterie.spark.ledger.tasks import Tasks
@@ -429,12 +429,7 @@ def refuse_rewriting(uri: str, table: Any) -> None:
 
 def is_above(batch: pa.RecordBatch, account: Account) -> Any:
     """Return for each row whether it is not below the account."""
-    found = np.zeros(batch.num_rows, bool)
-    offsets = batch.column("offset").to_numpy()
-    for (topic, number), places in grouped(batch, ("topic", "partition")):
-        rows = slice(None) if places is None else places.to_numpy()
-        found[rows] = offsets[rows] >= account.reached(TopicPartition(topic, number))
-    return found
+    return rows_where(batch, lambda at, offsets: offsets >= account.reached(at))
 
 
 def bounds_in(files: Sequence[WrittenFile], name: str) -> tuple[Any, Any]:
@@ -443,8 +438,3 @@ def bounds_in(files: Sequence[WrittenFile], name: str) -> tuple[Any, Any]:
     if not all(isinstance(low, int) and isinstance(high, int) for low, high in noted):
         return None, None
     return min(low for low, _ in noted), max(high for _, high in noted)
-
-
-def values_in(added: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a table's partition columns that the library tells of a file."""
-    return {name.removeprefix(PARTED): value for name, value in added.items() if name.startswith(PARTED)}

@@ -26,18 +26,19 @@ T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class IdleCluster:
-    """A cluster's connections that no task uses just now, and since when, in seconds of the loop's clock."""
+class KeptCluster:
+    """A cluster's connections, and how old they are: times in seconds of the loop's clock."""
 
     cluster: Cluster
-    since_s: float
+    opened_s: float
+    idle_since_s: float
+    """When a task was done with them last."""
     learnt_s: float
     """When the leaders that it knows were forgotten last, as every metadata.max.age.ms."""
-    opened_s: float
 
     def is_over(self, now_s: float) -> bool:
         """Return whether it is not to be used any more."""
-        return now_s > self.since_s + IDLE_S or now_s > self.opened_s + LASTS_S
+        return now_s > self.idle_since_s + IDLE_S or now_s > self.opened_s + LASTS_S
 
 
 class WorkerLoop:
@@ -45,7 +46,7 @@ class WorkerLoop:
 
     def __init__(self) -> None:
         self._runner: asyncio.Runner | None = None
-        self._idle: dict[ProducerSettings, IdleCluster] = {}
+        self._idle: dict[ProducerSettings, KeptCluster] = {}
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Return the work's result, or raise what it raises."""
@@ -72,17 +73,17 @@ class WorkerLoop:
         if self._runner is None or loop is not self._runner.get_loop() or settings in self._idle:
             await held.cluster.close()
             return
-        held.since_s = loop.time()
+        held.idle_since_s = loop.time()
         self._idle[settings] = held
 
-    async def _taken(self, settings: ProducerSettings) -> IdleCluster:
+    async def _taken(self, settings: ProducerSettings) -> KeptCluster:
         now_s = asyncio.get_running_loop().time()
         over = [one for one, held in self._idle.items() if held.is_over(now_s)]
         for one in over:
             await self._idle.pop(one).cluster.close()
         held = self._idle.pop(settings, None)
         if held is None:
-            return IdleCluster(Cluster.of(settings), now_s, now_s, now_s)
+            return KeptCluster(Cluster.of(settings), now_s, now_s, now_s)
         if now_s > held.learnt_s + settings.metadata_max_age_ms / 1000:
             held.cluster.forget(held.cluster.known.topics)
             held.learnt_s = now_s
